@@ -69,10 +69,22 @@ static void put_le(struct dl_buf *buf, uint64_t value, int bytes)
     dl_buf_append(buf, out, (size_t)bytes);
 }
 
-void dl_buf_u8(struct dl_buf *buf, uint8_t value) { dl_buf_append(buf, &value, 1); }
-void dl_buf_u16(struct dl_buf *buf, uint16_t value) { put_le(buf, value, 2); }
-void dl_buf_u32(struct dl_buf *buf, uint32_t value) { put_le(buf, value, 4); }
-void dl_buf_u64(struct dl_buf *buf, uint64_t value) { put_le(buf, value, 8); }
+void dl_buf_u8(struct dl_buf *buf, uint8_t value)
+{
+    dl_buf_append(buf, &value, 1);
+}
+void dl_buf_u16(struct dl_buf *buf, uint16_t value)
+{
+    put_le(buf, value, 2);
+}
+void dl_buf_u32(struct dl_buf *buf, uint32_t value)
+{
+    put_le(buf, value, 4);
+}
+void dl_buf_u64(struct dl_buf *buf, uint64_t value)
+{
+    put_le(buf, value, 8);
+}
 
 void dl_buf_f32(struct dl_buf *buf, float value)
 {
@@ -112,10 +124,22 @@ static uint64_t get_le(struct dl_reader *reader, int bytes)
     return value;
 }
 
-uint8_t dl_read_u8(struct dl_reader *reader) { return (uint8_t)get_le(reader, 1); }
-uint16_t dl_read_u16(struct dl_reader *reader) { return (uint16_t)get_le(reader, 2); }
-uint32_t dl_read_u32(struct dl_reader *reader) { return (uint32_t)get_le(reader, 4); }
-uint64_t dl_read_u64(struct dl_reader *reader) { return get_le(reader, 8); }
+uint8_t dl_read_u8(struct dl_reader *reader)
+{
+    return (uint8_t)get_le(reader, 1);
+}
+uint16_t dl_read_u16(struct dl_reader *reader)
+{
+    return (uint16_t)get_le(reader, 2);
+}
+uint32_t dl_read_u32(struct dl_reader *reader)
+{
+    return (uint32_t)get_le(reader, 4);
+}
+uint64_t dl_read_u64(struct dl_reader *reader)
+{
+    return get_le(reader, 8);
+}
 
 float dl_read_f32(struct dl_reader *reader)
 {

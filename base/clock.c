@@ -9,9 +9,15 @@
 static const char *const unit_names[] = {"ticks", "s", "ms", "us", "ns", "iso8601"};
 static const int64_t unit_per_second[] = {0, 1, 1000, 1000000, 1000000000, 1000000};
 
-const char *dl_time_unit_name(enum dl_time_unit unit) { return unit_names[unit]; }
+const char *dl_time_unit_name(enum dl_time_unit unit)
+{
+    return unit_names[unit];
+}
 
-int64_t dl_time_unit_per_second(enum dl_time_unit unit) { return unit_per_second[unit]; }
+int64_t dl_time_unit_per_second(enum dl_time_unit unit)
+{
+    return unit_per_second[unit];
+}
 
 int dl_time_unit_parse(struct dl_slice name, enum dl_time_unit *unit)
 {
@@ -66,8 +72,8 @@ int dl_time_parse_iso8601(struct dl_slice text, int64_t *time_us)
     int64_t fraction_us = 0, offset_s = 0;
 
     if (text.size == 0) return DL_ERR_INVALID;
-    if (!digits(&s, 4, &year) || !literal(&s, '-') || !digits(&s, 2, &month) ||
-        !literal(&s, '-') || !digits(&s, 2, &day))
+    if (!digits(&s, 4, &year) || !literal(&s, '-') || !digits(&s, 2, &month) || !literal(&s, '-') ||
+        !digits(&s, 2, &day))
         return DL_ERR_INVALID;
     if (month < 1 || month > 12 || day < 1) return DL_ERR_INVALID;
     int leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;

@@ -10,14 +10,7 @@
 /* The unit of event times, stated in the configuration and carried in the
  * store and in the model file. Inside, time is int64 in that unit; ISO dates
  * are microseconds. `ticks` is not wall-clock. */
-enum dl_time_unit {
-    DL_TIME_TICKS,
-    DL_TIME_S,
-    DL_TIME_MS,
-    DL_TIME_US,
-    DL_TIME_NS,
-    DL_TIME_ISO8601
-};
+enum dl_time_unit { DL_TIME_TICKS, DL_TIME_S, DL_TIME_MS, DL_TIME_US, DL_TIME_NS, DL_TIME_ISO8601 };
 
 /* "ticks", "s", "ms", "us", "ns", "iso8601". */
 const char *dl_time_unit_name(enum dl_time_unit unit);

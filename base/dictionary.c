@@ -63,7 +63,10 @@ void dl_dictionary_free(struct dl_dictionary *d)
     free(d);
 }
 
-uint32_t dl_dictionary_count(const struct dl_dictionary *d) { return d->count; }
+uint32_t dl_dictionary_count(const struct dl_dictionary *d)
+{
+    return d->count;
+}
 
 /* The slot that holds the key, or the free one where it belongs. */
 static uint32_t find_slot(const struct dl_dictionary *d, uint8_t space, struct dl_slice name,

@@ -6,8 +6,8 @@
 
 #include "base/bytes.h"
 
-#define DL_NAME_BYTES_MAX 256    /* a node's name */
-#define DL_TYPE_BYTES_MAX 64     /* an event type's name */
+#define DL_NAME_BYTES_MAX 256 /* a node's name */
+#define DL_TYPE_BYTES_MAX 64  /* an event type's name */
 #define DL_EVENT_ID_BYTES_MAX 256
 #define DL_EVENT_FEATURES_MAX 32 /* features of one event */
 
@@ -30,6 +30,7 @@ struct dl_event {
     uint32_t src, dst;
     uint16_t type; /* dense id of the type's name; 0: none */
     float weight;
+    uint32_t ordinal;      /* set by dl_graph_apply: index of its timestamp; the log carries it */
     const float *features; /* as many as the graph was configured for, or NULL for zeros */
 };
 

@@ -31,7 +31,7 @@
 #include "base/status.h"
 
 #define DL_WINDOW_MAX 1024
-#define DL_GROUP_RING 6   /* a node's most recent groups, and the feed's snapshots, kept */
+#define DL_GROUP_RING 6    /* a node's most recent groups, and the feed's snapshots, kept */
 #define DL_RATE_HORIZONS 4 /* decay horizons of node rates: 2^7, 2^10, 2^13, 2^16 events */
 
 /* One past event as one of its endpoints sees it. 32 bytes. */
@@ -49,7 +49,8 @@ struct dl_interaction {
 /* A node's events at one timestamp. */
 struct dl_group {
     uint32_t ordinal; /* 0: no such group */
-    uint32_t out, in; /* events with this node as source, as destination (a self-loop counts in both) */
+    uint32_t out,
+        in; /* events with this node as source, as destination (a self-loop counts in both) */
     float weight_in_max;
 };
 
@@ -60,9 +61,11 @@ struct dl_node_state {
     uint64_t events_in;  /* as destination */
     int64_t first_time, last_time, last_out_time, last_in_time;
     uint64_t first_seq, last_seq, last_out_seq, last_in_seq;
+    uint64_t first_in_seq;                 /* orders the destination list; valid if events_in > 0 */
     struct dl_group groups[DL_GROUP_RING]; /* newest first */
     /* Exponentially decayed event counts, as of last_out_seq / last_in_seq:
-     * rate(now) = rate · exp(−(feed events now − 1 − that seq) / horizon). */
+     * rate(now) = rate · exp(−(feed events now − 1 − that seq) / horizon).
+     * `dl_node_rate_decay` computes the factor. */
     float rate_out[DL_RATE_HORIZONS], rate_in[DL_RATE_HORIZONS];
 };
 
@@ -74,9 +77,9 @@ struct dl_pair_state {
     int64_t last_time[2];
     uint64_t last_seq[2];
     float last_weight[2];
-    float decayed[2];     /* events, halved with each ordinal, as of flags_ordinal */
+    float decayed[2];       /* events, halved with each ordinal, as of flags_ordinal */
     uint32_t flags_ordinal; /* newest ordinal of either direction */
-    uint8_t flags[2];     /* bit k: an event at flags_ordinal − k */
+    uint8_t flags[2];       /* bit k: an event at flags_ordinal − k */
 };
 
 /* The whole feed's activity at one timestamp. */
@@ -88,11 +91,11 @@ struct dl_snapshot {
 };
 
 struct dl_feed_state {
-    uint64_t events;    /* absorbed; also the next sequence number */
-    uint32_t ordinal;   /* of last_time; 0 before the first event */
-    uint32_t nodes;     /* with at least one event */
-    uint32_t destinations; /* nodes that were a destination */
-    int64_t first_time, last_time; /* largest event time so far */
+    uint64_t events;                             /* absorbed; also the next sequence number */
+    uint32_t ordinal;                            /* of last_time; 0 before the first event */
+    uint32_t nodes;                              /* with at least one event */
+    uint32_t destinations;                       /* nodes that were a destination */
+    int64_t first_time, last_time;               /* largest event time so far */
     struct dl_snapshot snapshots[DL_GROUP_RING]; /* newest first */
 };
 
@@ -100,7 +103,7 @@ struct dl_graph_config {
     uint32_t window;        /* W, 1..DL_WINDOW_MAX */
     uint32_t feature_count; /* floats an event, 0..DL_EVENT_FEATURES_MAX */
     uint32_t nodes_max;
-    uint32_t pairs_max;     /* rounded up to a power of two, at least 1024 */
+    uint32_t pairs_max; /* rounded up to a power of two, at least 1024 */
 };
 
 /* W 64, no features, 16 million nodes, 2^20 pairs. */
@@ -116,9 +119,12 @@ const struct dl_graph_config *dl_graph_get_config(const struct dl_graph *graph);
 
 /* Absorbs an event as sequence number feed.events. A time before last_time is
  * a late event: it takes its place in both windows (in event-time order, ties
- * by arrival), or falls off their far end. DL_OK, DL_ERR_FULL (a node id at or
+ * by arrival), or falls off their far end. Sets event->ordinal. DL_OK, DL_ERR_FULL (a node id at or
  * above nodes_max), DL_ERR_NOMEM (then nothing was changed). */
-int dl_graph_apply(struct dl_graph *graph, const struct dl_event *event);
+int dl_graph_apply(struct dl_graph *graph, struct dl_event *event);
+
+/* exp(−age_events / horizon number `horizon`), for the rates of a node. */
+float dl_node_rate_decay(uint64_t age_events, int horizon);
 
 const struct dl_feed_state *dl_graph_feed(const struct dl_graph *graph);
 /* The ordinal that an event at `time` has, or would get: last + 1 for a later time. */
@@ -134,9 +140,9 @@ uint32_t dl_graph_window(const struct dl_graph *graph, uint32_t node, uint32_t m
  * something, else 0 and zeros. */
 int dl_graph_pair(const struct dl_graph *graph, uint32_t u, uint32_t v, struct dl_pair_state *pair);
 
-/* The most recent distinct destinations of the feed, newest first: up to `max`
- * (at most 1,024 are remembered). Returns how many. */
-uint32_t dl_graph_recent_destinations(const struct dl_graph *graph, uint32_t max, uint32_t *out);
+/* The destinations named most often by the last 1,024 events, most often first,
+ * ties by recency: up to `max`. Returns how many. */
+uint32_t dl_graph_popular_destinations(const struct dl_graph *graph, uint32_t max, uint32_t *out);
 
 /* Destinations in order of first appearance: node id number `index`, index < feed.destinations. */
 uint32_t dl_graph_destination(const struct dl_graph *graph, uint32_t index);
@@ -144,7 +150,9 @@ uint32_t dl_graph_destination(const struct dl_graph *graph, uint32_t index);
 /* ---- forgetting --------------------------------------------------------- */
 
 /* Removes a node: its window, its state, its pairs, and every mention of it in
- * its peers' windows. DL_OK or DL_ERR_NOT_FOUND. */
+ * its peers' windows. The pages that it touched become dirty; whoever promises
+ * that it is gone for good writes them and the log. Walks the whole graph.
+ * DL_OK, DL_ERR_NOT_FOUND, DL_ERR_NOMEM (nothing changed). */
 int dl_graph_forget(struct dl_graph *graph, uint32_t node);
 
 /* ---- pages: how the store checkpoints the state -------------------------- */
@@ -166,11 +174,13 @@ void dl_graph_page_write(struct dl_graph *graph, struct dl_page_id page, struct 
 int dl_graph_page_read(struct dl_graph *graph, struct dl_page_id page, struct dl_slice bytes,
                        struct dl_error *error);
 /* After the pages: the log's events in order, each with its own sequence
- * number. Pages that hold the event already skip it. Same errors as apply,
- * and DL_ERR_CORRUPT for a gap. */
+ * number and the ordinal it got. The log must start no later than the oldest
+ * change that no stored page holds; pages that hold the event already skip it.
+ * Same errors as apply, and DL_ERR_CORRUPT for a gap. */
 int dl_graph_replay(struct dl_graph *graph, const struct dl_event *event, uint64_t seq,
                     struct dl_error *error);
-/* The sequence number from which the log is needed, given what was read. */
-uint64_t dl_graph_replay_from(const struct dl_graph *graph);
+/* Ends recovery: the state is whole and current to feed.events. Call it once
+ * after the pages and the log, also where there were none. DL_OK, DL_ERR_NOMEM. */
+int dl_graph_replay_end(struct dl_graph *graph);
 
 #endif

@@ -13,18 +13,19 @@
 struct dl_score {
     struct dl_slice src, dst;
     int64_t time;
-    uint64_t seq;                   /* index of the event in the feed */
-    double probability;             /* against one random destination at even odds */
-    double surprise_bits;           /* −log2(probability) */
+    uint64_t seq;                      /* index of the event in the feed */
+    double probability;                /* against one random destination at even odds */
+    double surprise_bits;              /* −log2(probability) */
     uint64_t src_history, dst_history; /* events seen before of either */
-    uint32_t pair_history;          /* events between the two before */
-    struct dl_slice id;             /* the event's id, or empty */
+    uint32_t pair_history;             /* events between the two before */
+    struct dl_slice id;                /* the event's id, or empty */
     /* Live quality (predict.quality = on), else has_negative = 0. */
     int has_negative;
-    struct dl_slice negative;       /* the negative destination */
+    struct dl_slice negative; /* the negative destination */
     double negative_probability;
-    uint32_t rank_times_2;          /* twice the mid-rank of the true destination among the negatives, from 2 */
-    uint32_t negatives;             /* how many it was ranked among */
+    uint32_t
+        rank_times_2;   /* twice the mid-rank of the true destination among the negatives, from 2 */
+    uint32_t negatives; /* how many it was ranked among */
     struct dl_slice model_version;
     struct dl_position position;
 };
@@ -48,8 +49,8 @@ struct dl_candidate {
 /* Ranked candidates for a node: what comes next. */
 struct dl_prediction {
     struct dl_slice node;
-    int64_t time;  /* query time */
-    uint64_t seq;  /* index of the event that caused it */
+    int64_t time;     /* query time */
+    uint64_t seq;     /* index of the event that caused it */
     uint64_t history; /* events seen of the node */
     uint32_t scored;  /* candidates that were scored */
     uint32_t candidate_count;
@@ -68,22 +69,22 @@ enum dl_alert_kind {
 
 struct dl_alert_feature {
     const char *name;
-    double share;  /* of the statistic */
+    double share;       /* of the statistic */
     double before, now; /* means */
 };
 
 struct dl_alert {
     uint64_t number; /* counts alerts of this feed, raised and cleared alike, from 1 */
     enum dl_alert_kind kind;
-    int raised;      /* 1 raised, 0 cleared */
-    int64_t time;    /* event time */
-    uint64_t seq;    /* index of the event at which it was decided */
+    int raised;   /* 1 raised, 0 cleared */
+    int64_t time; /* event time */
+    uint64_t seq; /* index of the event at which it was decided */
     double statistic, threshold, p_value;
-    uint32_t window; /* events the statistic rests on */
+    uint32_t window;    /* events the statistic rests on */
     const char *reason; /* one line for people */
     uint32_t feature_count;
     const struct dl_alert_feature *features; /* those that moved most, first */
-    struct dl_slice node; /* for surprise: the source; else empty */
+    struct dl_slice node;                    /* for surprise: the source; else empty */
     struct dl_slice model_version;
     struct dl_position position;
 };
@@ -91,8 +92,8 @@ struct dl_alert {
 /* A message that could not be used: its bytes, and why. */
 struct dl_dead_letter {
     struct dl_slice key, payload; /* the original bytes */
-    const char *reason;  /* one line: what is wrong, the value, the remedy */
-    const char *field;   /* the field named, or "" */
+    const char *reason;           /* one line: what is wrong, the value, the remedy */
+    const char *field;            /* the field named, or "" */
     struct dl_position position;
     int64_t received_us; /* wall-clock, microseconds since 1970; 0 where the source has none */
 };

@@ -8,22 +8,38 @@
 const char *dl_status_name(int status)
 {
     switch (status) {
-    case DL_OK: return "ok";
-    case DL_ERR_NOMEM: return "out of memory";
-    case DL_ERR_INVALID: return "invalid";
-    case DL_ERR_TOO_LARGE: return "too large";
-    case DL_ERR_NOT_FOUND: return "not found";
-    case DL_ERR_IO: return "input/output error";
-    case DL_ERR_CORRUPT: return "corrupt";
-    case DL_ERR_VERSION: return "wrong version";
-    case DL_ERR_UNAVAILABLE: return "unavailable";
-    case DL_ERR_FULL: return "full";
-    case DL_ERR_EXISTS: return "exists";
-    case DL_ERR_LATE: return "late";
-    case DL_ERR_CANCELLED: return "cancelled";
-    case DL_ERR_DENIED: return "denied";
-    case DL_ERR_UNSUPPORTED: return "unsupported";
-    default: return "unknown status";
+    case DL_OK:
+        return "ok";
+    case DL_ERR_NOMEM:
+        return "out of memory";
+    case DL_ERR_INVALID:
+        return "invalid";
+    case DL_ERR_TOO_LARGE:
+        return "too large";
+    case DL_ERR_NOT_FOUND:
+        return "not found";
+    case DL_ERR_IO:
+        return "input/output error";
+    case DL_ERR_CORRUPT:
+        return "corrupt";
+    case DL_ERR_VERSION:
+        return "wrong version";
+    case DL_ERR_UNAVAILABLE:
+        return "unavailable";
+    case DL_ERR_FULL:
+        return "full";
+    case DL_ERR_EXISTS:
+        return "exists";
+    case DL_ERR_LATE:
+        return "late";
+    case DL_ERR_CANCELLED:
+        return "cancelled";
+    case DL_ERR_DENIED:
+        return "denied";
+    case DL_ERR_UNSUPPORTED:
+        return "unsupported";
+    default:
+        return "unknown status";
     }
 }
 

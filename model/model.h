@@ -48,6 +48,11 @@ struct dl_reference {
     char (*names)[32]; /* (columns) */
     float *values;     /* (rows, columns), standardised */
     double *mean, *sd; /* (columns), the training statistics that standardised them */
+    /* Rows are consecutive events within stretches of this many; 0: all are. */
+    uint32_t segment_rows;
+    /* Events the graph had absorbed before the first row. A younger graph is
+     * not comparable. 0: not known. */
+    uint64_t events_before;
 };
 
 struct dl_model;

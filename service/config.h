@@ -150,6 +150,8 @@ int dl_config_load(struct dl_config *config, int *argc, char **argv, struct dl_e
 int dl_config_init(struct dl_config *config);
 int dl_config_read_file(struct dl_config *config, const char *path, struct dl_error *error);
 int dl_config_read_environment(struct dl_config *config, char *const *environment);
+/* --config (or DRIFTLINE_CONFIG), the environment and the flags, as dl_config_load does. */
+int dl_config_read_args(struct dl_config *config, int *argc, char **argv, struct dl_error *error);
 int dl_config_set(struct dl_config *config, const char *key, const char *value, const char *place);
 int dl_config_finish(struct dl_config *config, struct dl_error *error);
 void dl_config_deinit(struct dl_config *config);

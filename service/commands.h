@@ -1,0 +1,16 @@
+/* The commands of the program, one function a command. argv[0] is the
+ * command's name. Each prints its own --help to standard output, its results
+ * to standard output (JSON with --json), errors as one line to standard error,
+ * and returns the program's exit code. */
+#ifndef DL_SERVICE_COMMANDS_H
+#define DL_SERVICE_COMMANDS_H
+
+enum dl_exit {
+    DL_EXIT_OK = 0,
+    DL_EXIT_FAILED = 1, /* it was understood and did not succeed */
+    DL_EXIT_USAGE = 2   /* flags, arguments or configuration are wrong */
+};
+
+int dl_cmd_check(int argc, char **argv);
+
+#endif

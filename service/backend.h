@@ -21,7 +21,8 @@
  * NOT_FOUND NOT_FOUND; TOO_LARGE and FULL RESOURCE_EXHAUSTED; UNAVAILABLE
  * UNAVAILABLE; CANCELLED CANCELLED or DEADLINE_EXCEEDED; UNSUPPORTED
  * UNIMPLEMENTED; DENIED PERMISSION_DENIED; LATE OUT_OF_RANGE; EXISTS
- * ALREADY_EXISTS; CORRUPT and VERSION DATA_LOSS; others INTERNAL. */
+ * ALREADY_EXISTS; VERSION FAILED_PRECONDITION (no model is loaded, or it does not
+ * fit); CORRUPT DATA_LOSS; others INTERNAL. */
 #ifndef DL_SERVICE_BACKEND_H
 #define DL_SERVICE_BACKEND_H
 
@@ -31,23 +32,28 @@
 #include "base/clock.h"
 #include "base/record.h"
 #include "base/status.h"
+#include "model/model.h"
 
-#define DL_BACKEND_PAIRS_MAX 10000      /* pairs of one Score */
-#define DL_BACKEND_CANDIDATES_MAX 10000 /* candidates a caller may name in one TopK */
-#define DL_BACKEND_K_MAX 1000           /* candidates one TopK returns */
-#define DL_BACKEND_INGEST_MAX 10000     /* events of one ingest batch */
+/* Limits of proto/driftline/v1/service.proto. */
+#define DL_BACKEND_PAIRS_MAX 10000     /* pairs of one Score */
+#define DL_BACKEND_CANDIDATES_MAX 4096 /* candidates a caller may name in one TopK */
+#define DL_BACKEND_K_MAX 1000          /* candidates one TopK returns */
+#define DL_BACKEND_ALERTS_MAX 1000     /* alerts one GetDrift returns */
+#define DL_BACKEND_INGEST_MAX 1000     /* events of one ingest batch */
 
 /* ---- requests ------------------------------------------------------------ */
 
 struct dl_backend_pair {
     struct dl_slice src, dst; /* names, checked: 1..DL_NAME_BYTES_MAX bytes */
+    int has_time;             /* else the request's time */
+    int64_t time;
 };
 
 struct dl_backend_score_request {
     uint32_t pair_count; /* 1..DL_BACKEND_PAIRS_MAX */
     const struct dl_backend_pair *pairs;
-    int has_time; /* else: the feed's clock */
-    int64_t time; /* query time, in the feed's unit */
+    int has_time; /* else the newest event time of the feed */
+    int64_t time; /* query time, in the feed's unit; an earlier one hides no events */
 };
 
 struct dl_backend_top_k_request {
@@ -55,8 +61,7 @@ struct dl_backend_top_k_request {
     uint32_t k;               /* 1..DL_BACKEND_K_MAX */
     uint32_t candidate_count; /* the caller's own, beside the drawn ones */
     const struct dl_slice *candidates;
-    int only_candidates;     /* score the caller's list alone */
-    uint32_t candidates_max; /* drawn at most; 0: the configured default */
+    int only_candidates; /* score the caller's list alone */
     int has_time;
     int64_t time;
 };
@@ -68,8 +73,7 @@ struct dl_backend_window_request {
 
 struct dl_backend_explain_request {
     struct dl_slice src, dst;
-    uint32_t count_max;    /* tokens returned, the heaviest first; 0: all */
-    int by_layer_and_head; /* also fill dl_backend_token.weights */
+    int per_head; /* also fill dl_backend_token.weights */
     int has_time;
     int64_t time;
 };
@@ -77,6 +81,10 @@ struct dl_backend_explain_request {
 struct dl_backend_forget_request {
     struct dl_slice node; /* this node, everywhere; or, with peer, the edges between the two */
     struct dl_slice peer; /* empty: the whole node */
+};
+
+struct dl_backend_drift_request {
+    uint32_t alerts_max; /* 1..DL_BACKEND_ALERTS_MAX */
 };
 
 struct dl_backend_ingest_request {
@@ -106,10 +114,11 @@ struct dl_backend_interaction {
 };
 
 struct dl_backend_window {
-    struct dl_slice node;
+    int known; /* 0: no event of the node was ever seen; the rest is 0 */
     uint64_t events, events_out, events_in; /* of the node, all time */
     int64_t first_time, last_time;
     uint32_t window_max; /* W */
+    enum dl_time_unit time_unit;
     uint32_t interaction_count;
     const struct dl_backend_interaction *interactions; /* newest first */
 };
@@ -117,7 +126,7 @@ struct dl_backend_window {
 /* One token of a scored pair and the attention that it received. */
 struct dl_backend_token {
     int side; /* 0: source's side, 1: candidate's side */
-    int self; /* 1: the endpoint's own token; event is then empty but for peer = the endpoint */
+    int self; /* 1: the endpoint's own token (its summary); event is then empty */
     struct dl_backend_interaction event;
     double weight;           /* averaged over layers and heads; all tokens sum to 1 */
     double ratio_to_uniform; /* weight · tokens */
@@ -126,64 +135,66 @@ struct dl_backend_token {
 };
 
 struct dl_backend_explanation {
-    struct dl_score score;          /* of the pair, as dl_backend_scores */
-    uint32_t layers, heads, tokens; /* tokens: valid ones of the pair */
-    double entropy, top5_share;     /* means over layers */
-    uint32_t token_count;
-    const struct dl_backend_token *token_list; /* heaviest first */
+    struct dl_score score; /* of the pair, as dl_backend_scores */
+    enum dl_time_unit time_unit;
+    uint32_t layers, heads, tokens;            /* tokens: valid ones of the pair */
+    const double *entropy_nats;                /* (layers) */
+    double entropy_uniform_nats;               /* that of an even spread */
+    const struct dl_backend_token *token_list; /* (tokens), heaviest first */
 };
 
-struct dl_backend_feature {
-    const char *name;
-    double share; /* of the statistic */
-    double before, now;
+/* Running averages over scored events. */
+struct dl_backend_quality {
+    uint64_t pairs; /* that they rest on */
+    double ap, auc, mrr;
+    uint64_t recent_pairs;
+    double recent_ap, recent_auc, recent_mrr;
+    double trained_ap, trained_auc, trained_mrr; /* of the model's validation */
 };
 
 struct dl_backend_drift {
-    int ready;   /* 0: the window is not full yet; statistic is then 0 */
-    int shifted; /* an alert of this kind stands */
+    int ready;          /* 0: no statistic yet, and why: */
+    const char *reason; /* one line, "" when ready */
     double statistic, threshold, p_value;
-    uint32_t window, window_filled; /* events */
-    uint32_t reference_rows;
-    const char *reference_origin; /* "model", "renewed", "feed" */
-    int64_t reference_time;       /* event time at which it was taken */
-    uint64_t alerts;              /* raised so far, all kinds */
+    uint32_t window;         /* events in the recent window */
+    uint32_t reference_size; /* rows */
+    int alert_raised;        /* a temporal-shift alert stands */
     uint32_t feature_count;
-    const struct dl_backend_feature *features; /* those that moved most, first */
-    /* Attention over recent predictions; NaN: nothing yet. */
-    double attention_entropy, attention_entropy_reference, attention_top5_share;
-    /* Live quality (predict.quality = on); NaN: off or nothing yet. */
-    double live_ap, live_auc, live_mrr;
-    uint64_t quality_events;
-    int64_t time; /* feed clock */
-    uint64_t seq; /* events of the state */
+    const struct dl_alert_feature *features;  /* all, the one that moved most first */
+    const struct dl_backend_quality *quality; /* NULL: predict.quality is off */
+    uint32_t alert_count;
+    const struct dl_alert *alerts; /* newest first */
+    const char *reference_origin;  /* "model", "renewed" or "" */
+    uint64_t reference_seq;        /* index of the event at which it was renewed */
+    uint64_t seq;                  /* events of the state */
+    int64_t time;                  /* newest event time */
+    enum dl_time_unit time_unit;
 };
 
+struct dl_backend_renewed {
+    uint32_t reference_size; /* rows */
+    uint64_t reference_seq;
+    int alert_cleared; /* an alert stood */
+};
+
+/* What GetModel tells: the file's metadata and how it is run here. */
 struct dl_backend_model {
-    struct dl_slice version;
-    const char *architecture; /* "diffdyg" */
-    int differential;
-    uint64_t parameters;
-    uint32_t window, width, heads, layers, feature_count;
-    enum dl_time_unit time_unit;
-    const char *ties, *negatives, *data_hash;
-    uint64_t data_edges, data_nodes;
-    int64_t trained_until;
-    double validation_ap, validation_auc, validation_mrr, validation_ece;
-    int64_t loaded_us;       /* wall-clock */
-    const char *description; /* one readable line */
+    const struct dl_model_info *info;
+    uint32_t reference_size; /* rows of the drift reference; 0: none */
+    const char *kernels;     /* the tier in use */
 };
 
 struct dl_backend_forgotten {
-    uint64_t events_removed; /* interactions removed from windows */
+    int found;       /* 0: nothing was known of it */
+    uint64_t events; /* removed from the log */
 };
 
 struct dl_backend_ingested {
-    uint32_t accepted, duplicates, rejected; /* sum: events of the request */
-    uint64_t seq; /* events of the state afterwards; all accepted ones are durable */
-    /* The first rejected one, if any. */
-    uint32_t rejected_index;
-    const char *rejected_reason;
+    uint32_t accepted; /* durable now */
+    uint32_t rejected; /* dead-lettered */
+    uint32_t repeated; /* known by their id, left out; the three sum to the request's events */
+    uint64_t seq;      /* index after the last accepted event */
+    const char *first_reason; /* why the first rejected one was, or "" */
 };
 
 union dl_backend_result {
@@ -191,7 +202,8 @@ union dl_backend_result {
     struct dl_prediction prediction; /* top_k; seq: events of the state */
     struct dl_backend_window window;
     struct dl_backend_explanation explanation;
-    struct dl_backend_drift drift; /* get_drift and renew_reference (the state after) */
+    struct dl_backend_drift drift;
+    struct dl_backend_renewed renewed;
     struct dl_backend_model model;
     struct dl_backend_forgotten forgotten;
     struct dl_backend_ingested ingested;
@@ -232,7 +244,8 @@ struct dl_backend {
                       struct dl_backend_job *job, struct dl_error *error);
     int (*explain)(void *context, const struct dl_backend_explain_request *request,
                    struct dl_backend_job *job, struct dl_error *error);
-    int (*get_drift)(void *context, struct dl_backend_job *job, struct dl_error *error);
+    int (*get_drift)(void *context, const struct dl_backend_drift_request *request,
+                     struct dl_backend_job *job, struct dl_error *error);
     int (*renew_reference)(void *context, struct dl_backend_job *job, struct dl_error *error);
     int (*get_model)(void *context, struct dl_backend_job *job, struct dl_error *error);
     int (*forget)(void *context, const struct dl_backend_forget_request *request,

@@ -118,8 +118,8 @@ static void walk_value(struct walk *walk, yaml_node_t *name, yaml_node_t *value,
     if (value->type == YAML_SCALAR_NODE) {
         const char *scalar = scalar_text(walk, value, key);
         if (scalar && depth == 0 && !is_null(value))
-            dl_config_problem(walk->config, place, key, "\"%.60s\" stands outside of any section",
-                              scalar);
+            dl_config_problem(walk->config, place, key,
+                              "is a section: its keys stand below it, not \"%.60s\"", scalar);
         else if (scalar && !is_null(value))
             walk->status = dl_config_set(walk->config, key, scalar, place);
     } else if (value->type == YAML_SEQUENCE_NODE && depth > 0) {

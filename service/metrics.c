@@ -438,29 +438,50 @@ void dl_metrics_clear(struct dl_metric_family *family)
     family->series_count = 0;
 }
 
-static double gauge_fold(const struct dl_metric_family *family, int largest)
+struct fold {
+    double sum, largest;
+    uint32_t count;
+};
+
+static struct fold gauge_fold(const struct dl_metric_family *family)
 {
     DL_CHECK(family->about.kind == DL_METRIC_GAUGE);
-    double result = NAN;
+    struct fold fold = {0, -INFINITY, 0};
     for (uint32_t i = 0; i < family->series_count; i++) {
         double value = dl_gauge_get(&family->series[i]->as.gauge);
         if (isnan(value)) continue;
-        if (isnan(result))
-            result = value;
-        else
-            result = largest ? fmax(result, value) : result + value;
+        fold.sum += value;
+        fold.largest = fmax(fold.largest, value);
+        fold.count++;
     }
-    return result;
+    return fold;
 }
 
 double dl_metrics_gauge_sum(const struct dl_metric_family *family)
 {
-    return gauge_fold(family, 0);
+    struct fold fold = gauge_fold(family);
+    return fold.count ? fold.sum : NAN;
+}
+
+double dl_metrics_gauge_mean(const struct dl_metric_family *family)
+{
+    struct fold fold = gauge_fold(family);
+    return fold.count ? fold.sum / fold.count : NAN;
 }
 
 double dl_metrics_gauge_max(const struct dl_metric_family *family)
 {
-    return gauge_fold(family, 1);
+    struct fold fold = gauge_fold(family);
+    return fold.count ? fold.largest : NAN;
+}
+
+uint64_t dl_metrics_counter_sum(const struct dl_metric_family *family)
+{
+    DL_CHECK(family->about.kind == DL_METRIC_COUNTER);
+    uint64_t sum = dl_counter_get(&family->overflow.as.counter);
+    for (uint32_t i = 0; i < family->series_count; i++)
+        sum += dl_counter_get(&family->series[i]->as.counter);
+    return sum;
 }
 
 enum dl_metrics_format dl_metrics_negotiate(const char *accept)

@@ -157,9 +157,12 @@ void dl_metrics_remove_partition(struct dl_metric_family *family, const char *to
 /* Removes all series of a family. */
 void dl_metrics_clear(struct dl_metric_family *family);
 
-/* Sum, or largest, over the series of a gauge family; NaN when there are none. */
+/* Over the known series of a gauge family; NaN when there are none. */
 double dl_metrics_gauge_sum(const struct dl_metric_family *family);
+double dl_metrics_gauge_mean(const struct dl_metric_family *family);
 double dl_metrics_gauge_max(const struct dl_metric_family *family);
+/* Over the series of a counter family, those that found it full included. */
+uint64_t dl_metrics_counter_sum(const struct dl_metric_family *family);
 
 enum dl_metrics_format { DL_METRICS_PROMETHEUS, DL_METRICS_OPENMETRICS };
 

@@ -12,12 +12,7 @@
 #include "base/event.h"
 #include "base/query.h"
 #include "base/status.h"
-
-#ifdef DL_REAL_DOUBLE
-typedef double dl_real;
-#else
-typedef float dl_real;
-#endif
+#include "model/real.h"
 
 #define DL_ARCHITECTURE_NAME_MAX 32
 #define DL_LAYERS_MAX 8
@@ -60,10 +55,10 @@ struct dl_parameter {
 struct dl_attention {
     double entropy[DL_LAYERS_MAX];    /* nats, by layer, divided by log(valid tokens): 1 = uniform */
     double top5_share[DL_LAYERS_MAX]; /* share of the ⌈0.05 n⌉ largest of n valid tokens */
-    uint32_t token_capacity;          /* room in `received` */
+    uint32_t token_capacity;          /* `received` has room for layers · token_capacity */
     uint32_t tokens;                  /* valid tokens */
     /* (layers, tokens): attention each token receives, averaged over queries and
-     * heads; sums to 1 a layer. May be NULL. Token 0 is the source's own, then
+     * heads; sums to 1 a layer. May be NULL; left alone if tokens > token_capacity. Token 0 is the source's own, then
      * its window newest first, then the candidate's own, then its window. */
     float *received;
 };

@@ -1,0 +1,181 @@
+/* Differential attention, forward and backward, one sequence at a time. */
+#include <math.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "model/attention.h"
+
+void dl_attention_carve(struct dl_attention_scratch *scratch, struct dl_arena *arena,
+                        const struct dl_attention_shape *shape, uint32_t n_max)
+{
+    size_t map = n_max * dl_attention_row(n_max);
+    scratch->packed = dl_arena_take(arena, dl_packed_size(shape->width, n_max), sizeof(dl_real));
+    scratch->mix = dl_arena_take(arena, map, sizeof(dl_real));
+    for (int i = 0; i < 3; i++) scratch->d[i] = dl_arena_take(arena, map, sizeof(dl_real));
+}
+
+/* The largest `count` values of x (n) summed. Destroys x: a partial selection
+ * by repeated maximum, as count is a twentieth of n. */
+static double largest_sum(double *x, uint32_t n, uint32_t count)
+{
+    double sum = 0;
+    for (uint32_t c = 0; c < count; c++) {
+        uint32_t best = c;
+        for (uint32_t j = c + 1; j < n; j++)
+            if (x[j] > x[best]) best = j;
+        double top = x[best];
+        x[best] = x[c];
+        x[c] = top;
+        sum += top;
+    }
+    return sum;
+}
+
+/* Adds one head's |A1 − λA2|, rows normalised, to the running means. */
+static void observe(const dl_real *mix, uint32_t n, size_t row, uint32_t heads,
+                    struct dl_attention *observed, uint32_t layer)
+{
+    double share[2 * (DL_WINDOW_MAX + 1)];
+    const double each = 1.0 / ((double)n * heads);
+    const uint32_t top = (n + 19) / 20;
+    float *received = observed->received && n <= observed->token_capacity
+                          ? observed->received + (size_t)layer * n
+                          : NULL;
+    for (uint32_t i = 0; i < n; i++, mix += row) {
+        double sum = 0, entropy = 0;
+        for (uint32_t j = 0; j < n; j++) sum += fabs((double)mix[j]);
+        for (uint32_t j = 0; j < n; j++) {
+            /* Two maps that cancel to nothing attend to nothing in particular. */
+            share[j] = sum > 0 ? fabs((double)mix[j]) / sum : 1.0 / n;
+            if (share[j] > 0) entropy -= share[j] * log(share[j]);
+            if (received) received[j] += (float)(share[j] * each);
+        }
+        observed->entropy[layer] += each * entropy / log((double)n);
+        observed->top5_share[layer] += each * largest_sum(share, n, top);
+    }
+}
+
+void dl_attention_forward(const struct dl_kernels *kernels, const struct dl_attention_shape *shape,
+                          dl_real lambda, uint32_t n, const dl_real *qkv, dl_real *maps,
+                          size_t head_stride, dl_real *out, struct dl_attention_scratch *scratch,
+                          struct dl_attention *observed, uint32_t layer)
+{
+    const size_t width = shape->width, all = (size_t)shape->heads * width,
+                 row = dl_attention_row(n);
+    const dl_real scale = 1 / DL_REAL_FN(sqrt)((dl_real)width);
+    for (size_t h = 0; h < shape->heads; h++) {
+        dl_real *a1 = maps + h * head_stride, *mix = a1;
+        for (size_t m = 0; m < shape->maps; m++) {
+            const dl_real *q = qkv + m * all + h * width, *k = q + shape->maps * all;
+            dl_real *a = a1 + m * n * row;
+            kernels->pack_transposed(width, n, k, shape->row, scratch->packed);
+            kernels->gemm(&(struct dl_gemm){.m = n,
+                                            .n = n,
+                                            .k = width,
+                                            .a = q,
+                                            .a_row = shape->row,
+                                            .a_column = 1,
+                                            .b = scratch->packed,
+                                            .b_row = DL_PANEL,
+                                            .b_panel = DL_PANEL * width,
+                                            .c = a,
+                                            .c_row = row});
+            kernels->softmax(n, n, scale, a, row);
+        }
+        if (shape->maps == 2) {
+            mix = scratch->mix;
+            kernels->difference(n, n, lambda, a1, a1 + n * row, mix, row);
+        }
+        if (observed) observe(mix, n, row, shape->heads, observed, layer);
+        kernels->gemm(&(struct dl_gemm){.m = n,
+                                        .n = width,
+                                        .k = n,
+                                        .a = mix,
+                                        .a_row = row,
+                                        .a_column = 1,
+                                        .b = qkv + 2 * shape->maps * all + h * width,
+                                        .b_row = shape->row,
+                                        .b_panel = DL_PANEL,
+                                        .c = out + h * width,
+                                        .c_row = all});
+    }
+}
+
+/* With M = A1 − λ A2 and O = M V:
+ *   dV  = Mᵀ dO                       dM  = dO Vᵀ
+ *   dS1 = A1 ∘ (dM − rowsum(dM ∘ A1))          (softmax; times the scale 1/√w)
+ *   dS2 = −λ A2 ∘ (dM − rowsum(dM ∘ A2)),      dλ = −Σ dM ∘ A2
+ *   dQi = dSi Ki                      dKi = dSiᵀ Qi */
+dl_real dl_attention_backward(const struct dl_kernels *kernels,
+                              const struct dl_attention_shape *shape, dl_real lambda, uint32_t n,
+                              const dl_real *qkv, const dl_real *maps, size_t head_stride,
+                              const dl_real *dout, dl_real *dqkv,
+                              struct dl_attention_scratch *scratch)
+{
+    const size_t width = shape->width, all = (size_t)shape->heads * width,
+                 row = dl_attention_row(n);
+    const size_t v_at = 2 * shape->maps * all;
+    const dl_real scale = 1 / DL_REAL_FN(sqrt)((dl_real)width);
+    dl_real dlambda = 0;
+    for (size_t h = 0; h < shape->heads; h++) {
+        const dl_real *a1 = maps + h * head_stride, *mix = a1;
+        dl_real *dm = scratch->d[0];
+        if (shape->maps == 2) {
+            kernels->difference(n, n, lambda, a1, a1 + n * row, scratch->mix, row);
+            mix = scratch->mix;
+        }
+        kernels->gemm(&(struct dl_gemm){.m = n,
+                                        .n = width,
+                                        .k = n,
+                                        .a = mix,
+                                        .a_row = 1,
+                                        .a_column = row,
+                                        .b = dout + h * width,
+                                        .b_row = all,
+                                        .b_panel = DL_PANEL,
+                                        .c = dqkv + v_at + h * width,
+                                        .c_row = shape->row});
+        kernels->pack_transposed(width, n, qkv + v_at + h * width, shape->row, scratch->packed);
+        kernels->gemm(&(struct dl_gemm){.m = n,
+                                        .n = n,
+                                        .k = width,
+                                        .a = dout + h * width,
+                                        .a_row = all,
+                                        .a_column = 1,
+                                        .b = scratch->packed,
+                                        .b_row = DL_PANEL,
+                                        .b_panel = DL_PANEL * width,
+                                        .c = dm,
+                                        .c_row = row});
+        for (size_t m = 0; m < shape->maps; m++) {
+            const size_t q_at = m * all + h * width, k_at = q_at + shape->maps * all;
+            dl_real *ds = scratch->d[1 + m];
+            dl_real sum = kernels->softmax_backward(n, n, m == 0 ? scale : -lambda * scale,
+                                                    a1 + m * n * row, dm, ds, row);
+            if (m == 1) dlambda -= sum;
+            kernels->gemm(&(struct dl_gemm){.m = n,
+                                            .n = width,
+                                            .k = n,
+                                            .a = ds,
+                                            .a_row = row,
+                                            .a_column = 1,
+                                            .b = qkv + k_at,
+                                            .b_row = shape->row,
+                                            .b_panel = DL_PANEL,
+                                            .c = dqkv + q_at,
+                                            .c_row = shape->row});
+            kernels->gemm(&(struct dl_gemm){.m = n,
+                                            .n = width,
+                                            .k = n,
+                                            .a = ds,
+                                            .a_row = 1,
+                                            .a_column = row,
+                                            .b = qkv + q_at,
+                                            .b_row = shape->row,
+                                            .b_panel = DL_PANEL,
+                                            .c = dqkv + k_at,
+                                            .c_row = shape->row});
+        }
+    }
+    return dlambda;
+}

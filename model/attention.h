@@ -1,0 +1,50 @@
+/* Differential attention of one sequence (arXiv 2605.16112; Ye et al. 2024):
+ *
+ *   O = (A1 − λ A2) V,  Ai = softmax(Qi Kiᵀ / √w)   for each head of width w
+ *
+ * With one map it is softmax attention: O = A1 V. */
+#ifndef DL_MODEL_ATTENTION_H
+#define DL_MODEL_ATTENTION_H
+
+#include "model/arena.h"
+#include "model/kernels/kernels.h"
+#include "model/network.h"
+
+/* A token's row of projections: [Q1 | Q2 | K1 | K2 | V], each `heads` vectors
+ * of `width`; with one map [Q | K | V]. */
+struct dl_attention_shape {
+    uint32_t heads, width, maps;
+    uint32_t row; /* (2 maps + 1) · heads · width */
+};
+
+/* Row length of a map over n tokens. */
+static inline size_t dl_attention_row(size_t n)
+{
+    return (n + 7) / 8 * 8;
+}
+
+/* Scratch for one sequence of up to n_max tokens. */
+struct dl_attention_scratch {
+    dl_real *packed; /* a head's K or V, transposed */
+    dl_real *mix;    /* (n, row): A1 − λ A2 */
+    dl_real *d[3];   /* (n, row) each: backward only */
+};
+void dl_attention_carve(struct dl_attention_scratch *scratch, struct dl_arena *arena,
+                        const struct dl_attention_shape *shape, uint32_t n_max);
+
+/* qkv (n, shape.row), rotated already; maps: (heads, maps, n, row of n) of which
+ * head h starts at h · head_stride (0: they are not kept). out (n, heads · width).
+ * `observed`, if given, receives entropy, share and received of layer `layer`. */
+void dl_attention_forward(const struct dl_kernels *kernels, const struct dl_attention_shape *shape,
+                          dl_real lambda, uint32_t n, const dl_real *qkv, dl_real *maps,
+                          size_t head_stride, dl_real *out, struct dl_attention_scratch *scratch,
+                          struct dl_attention *observed, uint32_t layer);
+
+/* From dout (n, heads · width) to dqkv (n, shape.row), which is set. Returns dλ. */
+dl_real dl_attention_backward(const struct dl_kernels *kernels,
+                              const struct dl_attention_shape *shape, dl_real lambda, uint32_t n,
+                              const dl_real *qkv, const dl_real *maps, size_t head_stride,
+                              const dl_real *dout, dl_real *dqkv,
+                              struct dl_attention_scratch *scratch);
+
+#endif

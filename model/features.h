@@ -1,0 +1,101 @@
+/* What the model is told of a pair: its tokens, as numbers.
+ *
+ * A pair has a sequence of tokens without padding: the source's own token, the
+ * source's window newest first, the candidate's own token, the candidate's
+ * window newest first. Where a window is short the sequence is, so nothing
+ * needs a mask.
+ *
+ * Units. Elapsed times are in median gaps between the feed's distinct
+ * timestamps; lags count distinct timestamps; ages count events of the feed.
+ * L(x) = log1p(x)/4. z(w) = standardised sign(w)·log1p(|w|). */
+#ifndef DL_MODEL_FEATURES_H
+#define DL_MODEL_FEATURES_H
+
+#include "base/query.h"
+#include "model/arena.h"
+#include "model/network.h"
+
+/* Columns of a window token before the event's features and the encodings. */
+enum dl_token_column {
+    DL_TOKEN_WEIGHT,    /* z(weight) */
+    DL_TOKEN_DIRECTION, /* +1 the node was the source, −1 the destination */
+    DL_TOKEN_OTHER,     /* the neighbour is the other endpoint of the pair */
+    DL_TOKEN_ELAPSED,   /* L(elapsed) */
+    DL_TOKEN_LAG_0,     /* at the query's own timestamp */
+    DL_TOKEN_LAG_1,     /* at the timestamp before it */
+    DL_TOKEN_AGE,       /* L(events since); 0 without arrival_age */
+    DL_TOKEN_COLUMNS
+};
+
+/* Columns of a side's own token. "Group": the node's events at its latest
+ * timestamp; "previous": the group before. now: the group is at the query's
+ * timestamp. */
+enum dl_self_column {
+    DL_SELF_HISTORY, /* has any */
+    DL_SELF_NOW,
+    DL_SELF_NOW_COUNT,      /* now · L(events) */
+    DL_SELF_NOW_OUT,        /* now · outgoing share */
+    DL_SELF_LAG_1,          /* lag = 1 */
+    DL_SELF_LAG,            /* L(lag) */
+    DL_SELF_BEFORE_COUNT,   /* (1 − now) · L(events) */
+    DL_SELF_BEFORE_OUT,     /* (1 − now) · outgoing share */
+    DL_SELF_PREVIOUS_LAG_1, /* now · previous at lag 1 */
+    DL_SELF_PREVIOUS_LAG,   /* now · L(previous lag) */
+    DL_SELF_PREVIOUS_COUNT, /* now · L(previous events) */
+    DL_SELF_PREVIOUS_OUT,   /* now · previous outgoing share */
+    DL_SELF_TOTAL,          /* L(all events)/2 */
+    /* Pair memory: the last event between the two, either direction. */
+    DL_SELF_PAIR,        /* there is one */
+    DL_SELF_PAIR_LAG_0,  /* at the query's timestamp */
+    DL_SELF_PAIR_LAG_1,  /* at the one before */
+    DL_SELF_PAIR_OUT,    /* this side was its source */
+    DL_SELF_PAIR_LAG,    /* L(lag) */
+    DL_SELF_PAIR_WEIGHT, /* z(weight) */
+    DL_SELF_PAIR_COUNT,  /* L(events between the two) */
+    DL_SELF_PAIR_SHARE,  /* share of them with this side as source */
+    DL_SELF_COLUMNS
+};
+
+extern const char *const dl_token_column_names[DL_TOKEN_COLUMNS];
+extern const char *const dl_self_column_names[DL_SELF_COLUMNS];
+
+#define DL_TIME_COLUMNS 16 /* width of the time encoding */
+#define DL_SEEN_COLUMNS 16 /* width of the co-occurrence encoding */
+/* Longer elapsed times look alike to the time encoding: a phase beyond is noise. */
+#define DL_ELAPSED_MAX 1000
+
+/* Where things stand in a window token's row. */
+struct dl_token_layout {
+    uint32_t features; /* first event feature */
+    uint32_t time;     /* first column of the time encoding (columns if switched off) */
+    uint32_t seen;     /* first column of the co-occurrence encoding (likewise) */
+    uint32_t columns;
+};
+struct dl_token_layout dl_token_layout_of(const struct dl_network_config *config);
+
+/* Tokens of several pairs, one after the other. Window tokens and own tokens
+ * are kept apart, as they go through different maps. */
+struct dl_batch {
+    uint32_t pairs_max, rows_max;
+    uint32_t pairs, rows, window_rows; /* rows = 2 · pairs + window_rows */
+    uint32_t *start;                   /* (pairs + 1): first row of each pair */
+    uint32_t *source_rows;             /* (pairs): rows of the source's side */
+    uint64_t *place;                   /* (pairs): for dropout */
+    uint32_t *position;                /* (rows): place in its side, 0 is the own token */
+    dl_real *self;                     /* (2 pairs, DL_SELF_COLUMNS) */
+    dl_real *token;   /* (window rows, layout.columns); the encodings' columns are the model's */
+    dl_real *elapsed; /* (window rows), clipped to DL_ELAPSED_MAX */
+    uint16_t *seen;   /* (window rows, 2): how often the neighbour stands in the source's and
+                         the candidate's window */
+};
+
+/* Cuts a batch for `pairs_max` pairs out of the arena. */
+void dl_batch_carve(struct dl_batch *batch, struct dl_arena *arena,
+                    const struct dl_network_config *config, uint32_t pairs_max);
+void dl_batch_clear(struct dl_batch *batch);
+/* Appends candidate `index` of the query. pairs < pairs_max. */
+void dl_batch_add(struct dl_batch *batch, const struct dl_network_config *config,
+                  const struct dl_encoding *encoding, const struct dl_query *query, uint32_t index,
+                  uint64_t place);
+
+#endif

@@ -410,12 +410,8 @@ static void on_score(struct dl_backend_listener *listener, const struct dl_score
 static void on_alert(struct dl_backend_listener *listener, const struct dl_alert *alert)
 {
     struct dl_http *http = http_of(listener);
-    http_events_publish_alert(http, dl_live_alert(&http->live, alert, dl_clock_wall_us() / 1000));
-}
-
-void dl_http_alert_restore(struct dl_http *http, const struct dl_alert *alert, int64_t wall_us)
-{
-    dl_live_alert(&http->live, alert, wall_us / 1000);
+    dl_live_alert(&http->live, alert->number, dl_clock_wall_us() / 1000);
+    http_events_publish_alert(http, alert);
 }
 
 /* ---- opening ------------------------------------------------------------------------------ */

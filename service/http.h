@@ -64,11 +64,6 @@ int dl_http_open(struct uv_loop_s *loop, const struct dl_http_options *options,
 const char *dl_http_url(const struct dl_http *http);
 uint16_t dl_http_port(const struct dl_http *http);
 
-/* Puts an alert from before this start (from the store) into the history that
- * /api/alerts shows; oldest first. Alerts raised while running arrive through
- * the backend. */
-void dl_http_alert_restore(struct dl_http *http, const struct dl_alert *alert, int64_t wall_us);
-
 /* The memory behind the charts; sampled by the server itself. */
 struct dl_history *dl_http_history(struct dl_http *http);
 

@@ -10,6 +10,7 @@
 
 #define K_DEFAULT 20
 #define K_MAX 100
+#define ALERTS_MAX 100
 
 /* ---- asking the engine -------------------------------------------------------- */
 
@@ -155,36 +156,32 @@ static int count_parameter(struct http_request *request, const char *key, uint32
     return 0;
 }
 
-static enum dl_time_unit time_unit(const struct http_request *request)
-{
-    return request->http->live.time_unit;
-}
-
 /* ---- status --------------------------------------------------------------------- */
 
 static void write_model(struct dl_json *json, const struct dl_backend_model *model)
 {
+    const struct dl_model_info *info = model->info;
     dl_json_open(json, '{');
-    dl_json_key_slice(json, "version", model->version);
-    dl_json_key_text(json, "architecture", model->architecture);
-    dl_json_key_bool(json, "differential", model->differential);
-    dl_json_key_uint(json, "parameters", model->parameters);
-    dl_json_key_uint(json, "window", model->window);
-    dl_json_key_uint(json, "width", model->width);
-    dl_json_key_uint(json, "heads", model->heads);
-    dl_json_key_uint(json, "layers", model->layers);
-    dl_json_key_text(json, "ties", model->ties ? model->ties : "");
-    dl_json_key_text(json, "negatives", model->negatives ? model->negatives : "");
-    dl_json_key_text(json, "data_hash", model->data_hash ? model->data_hash : "");
-    dl_json_key_uint(json, "data_edges", model->data_edges);
-    dl_json_key_uint(json, "data_nodes", model->data_nodes);
-    dl_live_write_time(json, "trained_until", model->trained_until, model->time_unit);
-    dl_json_key_number(json, "validation_average_precision", model->validation_ap);
-    dl_json_key_number(json, "validation_auc", model->validation_auc);
-    dl_json_key_number(json, "validation_mrr", model->validation_mrr);
-    dl_json_key_number(json, "validation_calibration_error", model->validation_ece);
-    dl_json_key_int(json, "loaded_ms", model->loaded_us / 1000);
-    dl_json_key_text(json, "description", model->description ? model->description : "");
+    dl_json_key_text(json, "version", info->version);
+    dl_json_key_text(json, "architecture", info->config.architecture);
+    dl_json_key_bool(json, "differential", info->config.differential);
+    dl_json_key_uint(json, "parameters", info->parameters);
+    dl_json_key_uint(json, "window", info->config.window);
+    dl_json_key_uint(json, "width", info->config.width);
+    dl_json_key_uint(json, "heads", info->config.heads);
+    dl_json_key_uint(json, "layers", info->config.layers);
+    dl_json_key_text(json, "ties", info->ties);
+    dl_json_key_text(json, "negatives", info->negatives);
+    dl_json_key_text(json, "data_hash", info->data_hash);
+    dl_json_key_uint(json, "data_edges", info->data_edges);
+    dl_json_key_uint(json, "data_nodes", info->data_nodes);
+    dl_live_write_time(json, "trained_until", info->trained_until, info->time_unit);
+    dl_json_key_number(json, "validation_average_precision", info->validation_ap);
+    dl_json_key_number(json, "validation_auc", info->validation_auc);
+    dl_json_key_number(json, "validation_mrr", info->validation_mrr);
+    dl_json_key_number(json, "validation_calibration_error", info->validation_ece);
+    dl_json_key_uint(json, "reference_size", model->reference_size);
+    dl_json_key_text(json, "kernels", model->kernels ? model->kernels : "");
     dl_json_close(json, '}');
 }
 
@@ -194,13 +191,15 @@ static void status_drift(struct http_request *request, int status, const struct 
     struct dl_json *json = &request->json;
     (void)error;
     dl_json_key(json, "feed");
-    dl_json_open(json, '{');
-    dl_json_key_text(json, "time_unit", dl_time_unit_name(time_unit(request)));
     if (status == DL_OK) {
+        dl_json_open(json, '{');
+        dl_json_key_text(json, "time_unit", dl_time_unit_name(result->drift.time_unit));
         dl_json_key_uint(json, "events", result->drift.seq);
-        dl_live_write_time(json, "time", result->drift.time, time_unit(request));
+        dl_live_write_time(json, "time", result->drift.time, result->drift.time_unit);
+        dl_json_close(json, '}');
+    } else {
+        dl_json_null(json);
     }
-    dl_json_close(json, '}');
     finish(request);
 }
 
@@ -224,7 +223,8 @@ static void status_model(struct http_request *request, int status, const struct 
         write_model(json, &result->model);
     else
         dl_json_null(json);
-    ASK(request, status_drift, get_drift, &request->job);
+    struct dl_backend_drift_request ask = {.alerts_max = 1};
+    ASK(request, status_drift, get_drift, &ask, &request->job);
 }
 
 static void get_status(struct http_request *request)
@@ -232,103 +232,133 @@ static void get_status(struct http_request *request)
     ASK(request, status_model, get_model, &request->job);
 }
 
-/* ---- drift and quality ------------------------------------------------------------ */
-
-static void write_drift(struct http_request *request, const struct dl_backend_drift *drift)
-{
-    struct dl_json *json = begin(request);
-    dl_json_key_bool(json, "ready", drift->ready);
-    dl_json_key_bool(json, "shifted", drift->shifted);
-    dl_json_key_number(json, "statistic", drift->statistic);
-    dl_json_key_number(json, "threshold", drift->threshold);
-    dl_json_key_number(json, "p_value", drift->p_value);
-    dl_json_key_uint(json, "window", drift->window);
-    dl_json_key_uint(json, "window_filled", drift->window_filled);
-    dl_json_key_uint(json, "reference_rows", drift->reference_rows);
-    dl_json_key_text(json, "reference_origin",
-                     drift->reference_origin ? drift->reference_origin : "");
-    dl_live_write_time(json, "reference_time", drift->reference_time, time_unit(request));
-    dl_json_key_uint(json, "alerts", drift->alerts);
-    dl_json_key_number(json, "attention_entropy", drift->attention_entropy);
-    dl_json_key_number(json, "attention_entropy_reference", drift->attention_entropy_reference);
-    dl_json_key_number(json, "attention_top5_share", drift->attention_top5_share);
-    dl_live_write_time(json, "time", drift->time, time_unit(request));
-    dl_json_key_uint(json, "seq", drift->seq);
-    dl_json_key(json, "features");
-    dl_json_open(json, '[');
-    for (uint32_t i = 0; i < drift->feature_count; i++) {
-        dl_json_open(json, '{');
-        dl_json_key_text(json, "name", drift->features[i].name);
-        dl_json_key_number(json, "share", drift->features[i].share);
-        dl_json_key_number(json, "before", drift->features[i].before);
-        dl_json_key_number(json, "now", drift->features[i].now);
-        dl_json_close(json, '}');
-    }
-    dl_json_close(json, ']');
-    finish(request);
-}
+/* ---- drift, quality, alerts -------------------------------------------------------- */
 
 static void drift_done(struct http_request *request, int status, const struct dl_error *error,
                        const union dl_backend_result *result)
 {
-    if (status != DL_OK)
+    if (status != DL_OK) {
         fail(request, status, error);
-    else
-        write_drift(request, &result->drift);
+        return;
+    }
+    const struct dl_backend_drift *drift = &result->drift;
+    const struct dl_service_metrics *service = request->http->service;
+    struct dl_json *json = begin(request);
+    dl_json_key_bool(json, "ready", drift->ready);
+    dl_json_key_text(json, "reason", drift->ready || !drift->reason ? "" : drift->reason);
+    dl_json_key_bool(json, "alert_raised", drift->alert_raised);
+    dl_json_key_number(json, "statistic", drift->ready ? drift->statistic : NAN);
+    dl_json_key_number(json, "threshold", drift->threshold);
+    dl_json_key_number(json, "p_value", drift->ready ? drift->p_value : NAN);
+    dl_json_key_uint(json, "window", drift->window);
+    dl_json_key_uint(json, "reference_size", drift->reference_size);
+    dl_json_key_text(json, "reference_origin",
+                     drift->reference_origin ? drift->reference_origin : "");
+    dl_json_key_uint(json, "reference_seq", drift->reference_seq);
+    dl_json_key_number(json, "attention_entropy_ratio",
+                       dl_metrics_gauge_mean(service->attention_entropy_ratio));
+    dl_json_key_number(json, "attention_top5_ratio",
+                       dl_metrics_gauge_mean(service->attention_top5_ratio));
+    dl_json_key_uint(json, "seq", drift->seq);
+    dl_live_write_time(json, "time", drift->time, drift->time_unit);
+    dl_live_write_features(json, drift->feature_count, drift->features);
+    finish(request);
 }
 
 static void get_drift(struct http_request *request)
 {
-    ASK(request, drift_done, get_drift, &request->job);
+    struct dl_backend_drift_request ask = {.alerts_max = 1};
+    ASK(request, drift_done, get_drift, &ask, &request->job);
+}
+
+static void renew_done(struct http_request *request, int status, const struct dl_error *error,
+                       const union dl_backend_result *result)
+{
+    if (status != DL_OK) {
+        fail(request, status, error);
+        return;
+    }
+    struct dl_json *json = begin(request);
+    dl_json_key_uint(json, "reference_size", result->renewed.reference_size);
+    dl_json_key_uint(json, "reference_seq", result->renewed.reference_seq);
+    dl_json_key_bool(json, "alert_cleared", result->renewed.alert_cleared);
+    finish(request);
 }
 
 static void renew_drift(struct http_request *request)
 {
-    ASK(request, drift_done, renew_reference, &request->job);
+    ASK(request, renew_done, renew_reference, &request->job);
 }
 
-static void quality_model(struct http_request *request, int status, const struct dl_error *error,
-                          const union dl_backend_result *result)
+static void write_figures(struct dl_json *json, double ap, double auc, double mrr)
 {
-    const struct dl_service_metrics *service = request->http->service;
+    dl_json_key_number(json, "average_precision", ap);
+    dl_json_key_number(json, "auc", auc);
+    dl_json_key_number(json, "mrr", mrr);
+}
+
+static void quality_done(struct http_request *request, int status, const struct dl_error *error,
+                         const union dl_backend_result *result)
+{
+    if (status != DL_OK) {
+        fail(request, status, error);
+        return;
+    }
     struct dl_json *json = begin(request);
-    (void)error;
-    dl_json_key(json, "live");
-    dl_json_open(json, '{');
-    dl_json_key_number(json, "average_precision", dl_gauge_get(service->quality_average_precision));
-    dl_json_key_number(json, "auc", dl_gauge_get(service->quality_auc));
-    dl_json_key_number(json, "mrr", dl_gauge_get(service->quality_mrr));
-    dl_json_key_number(json, "calibration_error", dl_gauge_get(service->quality_calibration_error));
-    dl_json_key_number(json, "events", dl_gauge_get(service->quality_events));
-    dl_json_close(json, '}');
-    dl_json_key(json, "validation");
-    if (status == DL_OK) {
+    const struct dl_backend_quality *quality = result->drift.quality;
+    dl_json_key_bool(json, "on", quality != NULL);
+    if (quality) {
+        dl_json_key(json, "recent");
         dl_json_open(json, '{');
-        dl_json_key_number(json, "average_precision", result->model.validation_ap);
-        dl_json_key_number(json, "auc", result->model.validation_auc);
-        dl_json_key_number(json, "mrr", result->model.validation_mrr);
-        dl_json_key_number(json, "calibration_error", result->model.validation_ece);
+        write_figures(json, quality->recent_ap, quality->recent_auc, quality->recent_mrr);
+        dl_json_key_uint(json, "pairs", quality->recent_pairs);
         dl_json_close(json, '}');
-    } else {
-        dl_json_null(json);
+        dl_json_key(json, "all");
+        dl_json_open(json, '{');
+        write_figures(json, quality->ap, quality->auc, quality->mrr);
+        dl_json_key_uint(json, "pairs", quality->pairs);
+        dl_json_close(json, '}');
+        dl_json_key(json, "trained");
+        dl_json_open(json, '{');
+        write_figures(json, quality->trained_ap, quality->trained_auc, quality->trained_mrr);
+        dl_json_close(json, '}');
     }
     finish(request);
 }
 
 static void get_quality(struct http_request *request)
 {
-    ASK(request, quality_model, get_model, &request->job);
+    struct dl_backend_drift_request ask = {.alerts_max = 1};
+    ASK(request, quality_done, get_drift, &ask, &request->job);
 }
 
-/* ---- what the server itself remembers ----------------------------------------------- */
+/* The engine keeps the alerts over restarts; the wall clock at which one came
+ * is known for those of this start alone. */
+static void alerts_done(struct http_request *request, int status, const struct dl_error *error,
+                        const union dl_backend_result *result)
+{
+    if (status != DL_OK) {
+        fail(request, status, error);
+        return;
+    }
+    const struct dl_backend_drift *drift = &result->drift;
+    struct dl_json *json = begin(request);
+    dl_json_key_bool(json, "alert_raised", drift->alert_raised);
+    dl_json_key(json, "alerts");
+    dl_json_open(json, '[');
+    for (uint32_t i = 0; i < drift->alert_count; i++)
+        dl_live_write_alert(&request->http->live, &drift->alerts[i], drift->time_unit, json);
+    dl_json_close(json, ']');
+    finish(request);
+}
 
 static void get_alerts(struct http_request *request)
 {
-    struct dl_json *json = begin(request);
-    dl_json_key(json, "alerts");
-    dl_live_write_alerts(&request->http->live, json);
-    finish(request);
+    struct dl_backend_drift_request ask = {.alerts_max = ALERTS_MAX};
+    ASK(request, alerts_done, get_drift, &ask, &request->job);
 }
+
+/* ---- what the server itself remembers ----------------------------------------------- */
 
 static void get_surprises(struct http_request *request)
 {
@@ -433,7 +463,7 @@ static void node_predicted(struct http_request *request, int status, const struc
     struct dl_json *json = &request->json;
     dl_json_key(json, "prediction");
     if (status == DL_OK) {
-        write_prediction(json, &result->prediction, time_unit(request));
+        write_prediction(json, &result->prediction, request->time_unit);
     } else {
         dl_json_null(json);
         dl_json_key_text(json, "prediction_error",
@@ -451,19 +481,21 @@ static void node_window(struct http_request *request, int status, const struct d
     }
     struct dl_json *json = begin(request);
     const struct dl_backend_window *window = &result->window;
-    dl_json_key_slice(json, "name", window->node);
-    dl_json_key_text(json, "time_unit", dl_time_unit_name(time_unit(request)));
+    dl_json_key_slice(json, "name", dl_slice_of(request->src, request->src_size));
+    dl_json_key_bool(json, "known", window->known);
+    request->time_unit = window->time_unit;
+    dl_json_key_text(json, "time_unit", dl_time_unit_name(window->time_unit));
     dl_json_key_uint(json, "events", window->events);
     dl_json_key_uint(json, "events_out", window->events_out);
     dl_json_key_uint(json, "events_in", window->events_in);
-    dl_live_write_time(json, "first_time", window->first_time, time_unit(request));
-    dl_live_write_time(json, "last_time", window->last_time, time_unit(request));
+    dl_live_write_time(json, "first_time", window->first_time, request->time_unit);
+    dl_live_write_time(json, "last_time", window->last_time, request->time_unit);
     dl_json_key_uint(json, "window_max", window->window_max);
     dl_json_key(json, "window");
     dl_json_open(json, '[');
     for (uint32_t i = 0; i < window->interaction_count; i++) {
         dl_json_open(json, '{');
-        write_interaction(json, &window->interactions[i], time_unit(request));
+        write_interaction(json, &window->interactions[i], request->time_unit);
         dl_json_close(json, '}');
     }
     dl_json_close(json, ']');
@@ -499,17 +531,21 @@ static void explain_done(struct http_request *request, int status, const struct 
     dl_json_key_uint(json, "layers", explanation->layers);
     dl_json_key_uint(json, "heads", explanation->heads);
     dl_json_key_uint(json, "tokens", explanation->tokens);
-    dl_json_key_number(json, "entropy", explanation->entropy);
-    dl_json_key_number(json, "top5_share", explanation->top5_share);
+    dl_json_key_number(json, "entropy_uniform_nats", explanation->entropy_uniform_nats);
+    dl_json_key(json, "entropy_nats");
+    dl_json_open(json, '[');
+    for (uint32_t i = 0; i < explanation->layers; i++)
+        dl_json_number(json, explanation->entropy_nats[i]);
+    dl_json_close(json, ']');
     dl_json_key(json, "attention");
     dl_json_open(json, '[');
-    for (uint32_t i = 0; i < explanation->token_count; i++) {
+    for (uint32_t i = 0; i < explanation->tokens; i++) {
         const struct dl_backend_token *token = &explanation->token_list[i];
         dl_json_open(json, '{');
         dl_json_key_text(json, "side", token->side ? "dst" : "src");
         dl_json_key_bool(json, "self", token->self);
-        write_interaction(json, &token->event, time_unit(request));
-        dl_json_key_number(json, "weight_share", token->weight);
+        if (!token->self) write_interaction(json, &token->event, explanation->time_unit);
+        dl_json_key_number(json, "attention_share", token->weight);
         dl_json_key_number(json, "ratio_to_uniform", token->ratio_to_uniform);
         dl_json_key_bool(json, "sink", token->sink);
         dl_json_close(json, '}');

@@ -82,10 +82,10 @@ void http_events_publish_sample(struct dl_http *http)
     publish(http, "sample");
 }
 
-void http_events_publish_alert(struct dl_http *http, const struct dl_live_alert *alert)
+void http_events_publish_alert(struct dl_http *http, const struct dl_alert *alert)
 {
     dl_buf_clear(&http->scratch);
     struct dl_json json = dl_json_of(&http->scratch);
-    dl_live_write_alert(&http->live, alert, &json);
+    dl_live_write_alert(&http->live, alert, http->live.time_unit, &json);
     publish(http, "alert");
 }

@@ -33,36 +33,11 @@ void dl_live_deinit(struct dl_live *live)
     live->stream = NULL;
 }
 
-const struct dl_live_alert *dl_live_alert(struct dl_live *live, const struct dl_alert *alert,
-                                          int64_t wall_ms)
+void dl_live_alert(struct dl_live *live, uint64_t number, int64_t wall_ms)
 {
-    struct dl_live_alert *to = &live->alerts[live->alert_next];
+    live->alerts[live->alert_next] = (struct dl_live_alert){number, wall_ms};
     live->alert_next = (live->alert_next + 1) % DL_LIVE_ALERTS;
     if (live->alert_count < DL_LIVE_ALERTS) live->alert_count++;
-    memset(to, 0, sizeof *to);
-    to->number = alert->number;
-    to->seq = alert->seq;
-    to->kind = alert->kind;
-    to->raised = alert->raised;
-    to->wall_ms = wall_ms;
-    to->time = alert->time;
-    to->statistic = alert->statistic;
-    to->threshold = alert->threshold;
-    to->p_value = alert->p_value;
-    to->window = alert->window;
-    snprintf(to->reason, sizeof to->reason, "%s", alert->reason ? alert->reason : "");
-    to->node_size =
-        (uint16_t)(alert->node.size < sizeof to->node ? alert->node.size : sizeof to->node);
-    if (to->node_size) memcpy(to->node, alert->node.data, to->node_size);
-    to->feature_count = alert->feature_count < DL_LIVE_ALERT_FEATURES ? alert->feature_count
-                                                                      : DL_LIVE_ALERT_FEATURES;
-    for (uint32_t i = 0; i < to->feature_count; i++) {
-        snprintf(to->features[i].name, sizeof to->features[i].name, "%s", alert->features[i].name);
-        to->features[i].share = alert->features[i].share;
-        to->features[i].before = alert->features[i].before;
-        to->features[i].now = alert->features[i].now;
-    }
-    return to;
 }
 
 static void note_node(struct dl_live *live, struct dl_slice name, int64_t wall_ms)
@@ -181,45 +156,51 @@ void dl_live_write_time(struct dl_json *json, const char *key, int64_t time, enu
     dl_json_key_text(json, text_key, text);
 }
 
-void dl_live_write_alert(const struct dl_live *live, const struct dl_live_alert *alert,
-                         struct dl_json *json)
+static void write_alert_clock(const struct dl_live *live, uint64_t number, struct dl_json *json)
+{
+    dl_json_key(json, "wall_ms");
+    for (uint32_t i = 0; i < live->alert_count; i++) {
+        if (live->alerts[i].number != number) continue;
+        dl_json_int(json, live->alerts[i].wall_ms);
+        return;
+    }
+    dl_json_null(json);
+}
+
+void dl_live_write_features(struct dl_json *json, uint32_t count,
+                            const struct dl_alert_feature *features)
+{
+    dl_json_key(json, "features");
+    dl_json_open(json, '[');
+    for (uint32_t i = 0; i < count; i++) {
+        dl_json_open(json, '{');
+        dl_json_key_text(json, "name", features[i].name);
+        dl_json_key_number(json, "share", features[i].share);
+        dl_json_key_number(json, "before", features[i].before);
+        dl_json_key_number(json, "now", features[i].now);
+        dl_json_close(json, '}');
+    }
+    dl_json_close(json, ']');
+}
+
+void dl_live_write_alert(const struct dl_live *live, const struct dl_alert *alert,
+                         enum dl_time_unit unit, struct dl_json *json)
 {
     dl_json_open(json, '{');
     dl_json_key_uint(json, "number", alert->number);
     dl_json_key_text(json, "kind", dl_live_alert_kind_name(alert->kind));
     dl_json_key_bool(json, "raised", alert->raised);
-    dl_json_key_int(json, "wall_ms", alert->wall_ms);
-    dl_live_write_time(json, "time", alert->time, live->time_unit);
+    write_alert_clock(live, alert->number, json);
+    dl_live_write_time(json, "time", alert->time, unit);
     dl_json_key_uint(json, "seq", alert->seq);
     dl_json_key_number(json, "statistic", alert->statistic);
     dl_json_key_number(json, "threshold", alert->threshold);
     dl_json_key_number(json, "p_value", alert->p_value);
     dl_json_key_uint(json, "window", alert->window);
-    dl_json_key_text(json, "reason", alert->reason);
-    if (alert->node_size)
-        dl_json_key_slice(json, "node", dl_slice_of(alert->node, alert->node_size));
-    dl_json_key(json, "features");
-    dl_json_open(json, '[');
-    for (uint32_t i = 0; i < alert->feature_count; i++) {
-        dl_json_open(json, '{');
-        dl_json_key_text(json, "name", alert->features[i].name);
-        dl_json_key_number(json, "share", alert->features[i].share);
-        dl_json_key_number(json, "before", alert->features[i].before);
-        dl_json_key_number(json, "now", alert->features[i].now);
-        dl_json_close(json, '}');
-    }
-    dl_json_close(json, ']');
+    dl_json_key_text(json, "reason", alert->reason ? alert->reason : "");
+    if (alert->node.size) dl_json_key_slice(json, "node", alert->node);
+    dl_live_write_features(json, alert->feature_count, alert->features);
     dl_json_close(json, '}');
-}
-
-void dl_live_write_alerts(const struct dl_live *live, struct dl_json *json)
-{
-    dl_json_open(json, '[');
-    for (uint32_t i = 1; i <= live->alert_count; i++) {
-        uint32_t at = (live->alert_next + DL_LIVE_ALERTS - i) % DL_LIVE_ALERTS;
-        dl_live_write_alert(live, &live->alerts[at], json);
-    }
-    dl_json_close(json, ']');
 }
 
 static int more_surprising(const void *left, const void *right)

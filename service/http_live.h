@@ -1,4 +1,4 @@
-/* What the HTTP face remembers of the engine's live streams: the last alerts,
+/* What the HTTP face remembers of the engine's live streams: when alerts came,
  * nodes seen lately, the most surprising events of the last ten minutes, and
  * the bytes of the event stream, encoded once for all listeners. All bounded;
  * loop's thread only. Private to the http_*.c files and their test. */
@@ -13,26 +13,15 @@
 #include "service/json_out.h"
 
 #define DL_LIVE_ALERTS 100
-#define DL_LIVE_ALERT_FEATURES 12
 #define DL_LIVE_NODES 24
 #define DL_LIVE_SURPRISES 20
 #define DL_LIVE_SURPRISE_AGE_MS 600000
 #define DL_LIVE_STREAM_BYTES (256 * 1024)
 
+/* When an alert came. */
 struct dl_live_alert {
-    uint64_t number, seq;
-    enum dl_alert_kind kind;
-    int raised;
-    int64_t wall_ms, time;
-    double statistic, threshold, p_value;
-    uint32_t window, feature_count;
-    char reason[512];
-    char node[DL_NAME_BYTES_MAX];
-    uint16_t node_size;
-    struct {
-        char name[32];
-        double share, before, now;
-    } features[DL_LIVE_ALERT_FEATURES];
+    uint64_t number;
+    int64_t wall_ms;
 };
 
 struct dl_live_name {
@@ -67,8 +56,7 @@ struct dl_live {
 int dl_live_init(struct dl_live *live, enum dl_time_unit time_unit);
 void dl_live_deinit(struct dl_live *live);
 
-const struct dl_live_alert *dl_live_alert(struct dl_live *live, const struct dl_alert *alert,
-                                          int64_t wall_ms);
+void dl_live_alert(struct dl_live *live, uint64_t number, int64_t wall_ms);
 void dl_live_score(struct dl_live *live, const struct dl_score *score, int64_t wall_ms);
 /* Drops surprises that are too old. */
 void dl_live_expire(struct dl_live *live, int64_t wall_ms);
@@ -80,10 +68,13 @@ int dl_live_publish(struct dl_live *live, const char *event, struct dl_slice dat
  * many; -1 when the bytes at *at are gone (the reader was too slow). */
 int64_t dl_live_read(const struct dl_live *live, uint64_t *at, uint8_t *out, size_t max);
 
-/* JSON. Alerts newest first, surprises largest first, nodes newest first. */
-void dl_live_write_alert(const struct dl_live *live, const struct dl_live_alert *alert,
-                         struct dl_json *json);
-void dl_live_write_alerts(const struct dl_live *live, struct dl_json *json);
+/* JSON. "wall_ms" of an alert from before this start is null. Surprises are
+ * largest first, nodes newest first. */
+void dl_live_write_alert(const struct dl_live *live, const struct dl_alert *alert,
+                         enum dl_time_unit unit, struct dl_json *json);
+/* The key "features" with what moved. */
+void dl_live_write_features(struct dl_json *json, uint32_t count,
+                            const struct dl_alert_feature *features);
 void dl_live_write_surprises(const struct dl_live *live, struct dl_json *json);
 void dl_live_write_nodes(const struct dl_live *live, struct dl_json *json);
 const char *dl_live_alert_kind_name(enum dl_alert_kind kind);

@@ -51,6 +51,7 @@ struct http_request {
     char src[DL_NAME_BYTES_MAX], dst[DL_NAME_BYTES_MAX];
     size_t src_size, dst_size;
     uint32_t k, count;
+    enum dl_time_unit time_unit;
     /* the event stream */
     int listening, waiting, greeted;
     uint64_t stream_at;
@@ -107,6 +108,6 @@ void http_events_handle(struct http_request *request);
 void http_events_wake(struct dl_http *http);
 /* Publishes the newest point of the history. */
 void http_events_publish_sample(struct dl_http *http);
-void http_events_publish_alert(struct dl_http *http, const struct dl_live_alert *alert);
+void http_events_publish_alert(struct dl_http *http, const struct dl_alert *alert);
 
 #endif

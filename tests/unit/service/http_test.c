@@ -24,7 +24,9 @@ static struct {
     struct dl_backend_listener *listener;
 } engine;
 
-static const struct dl_backend_feature moved[] = {{"activity", 0.7, 1.5, 4.0}};
+static const struct dl_alert_feature moved[] = {{"activity", 0.7, 1.5, 4.0}};
+static struct dl_alert alerts[100]; /* newest first */
+static uint32_t alert_count;
 
 static int answer_drift(struct dl_backend_job *job, struct dl_error *error)
 {
@@ -39,38 +41,46 @@ static int answer_drift(struct dl_backend_job *job, struct dl_error *error)
                                                 .feature_count = 1,
                                                 .features = moved,
                                                 .reference_origin = "model",
+                                                .alert_count = alert_count,
+                                                .alerts = alerts,
                                                 .time = 1700000000,
+                                                .time_unit = DL_TIME_S,
                                                 .seq = 7}};
     job->done(job, DL_OK, NULL, &result);
     return DL_OK;
 }
 
-static int fake_drift(void *context, struct dl_backend_job *job, struct dl_error *error)
+static int fake_drift(void *context, const struct dl_backend_drift_request *request,
+                      struct dl_backend_job *job, struct dl_error *error)
 {
     (void)context;
+    cr_assert(request->alerts_max >= 1 && request->alerts_max <= DL_BACKEND_ALERTS_MAX);
     return answer_drift(job, error);
 }
 
 static int fake_renew(void *context, struct dl_backend_job *job, struct dl_error *error)
 {
-    (void)context;
+    (void)context, (void)error;
     engine.renewed++;
-    return answer_drift(job, error);
+    union dl_backend_result result = {.renewed = {.reference_size = 500, .alert_cleared = 1}};
+    job->done(job, DL_OK, NULL, &result);
+    return DL_OK;
 }
 
 static int fake_window(void *context, const struct dl_backend_window_request *request,
                        struct dl_backend_job *job, struct dl_error *error)
 {
     (void)context;
-    if (dl_slice_equal(request->node, dl_slice_text("nobody")))
-        return dl_error_set(error, DL_ERR_NOT_FOUND, "no node is called \"nobody\"");
+    (void)error;
     struct dl_backend_interaction events[] = {
         {.peer = dl_slice_text("b\"<\xff\n"), .time = 1700000000, .seq = 6, .weight = 2, .out = 1}};
-    union dl_backend_result result = {.window = {.node = request->node,
-                                                 .events = 3,
-                                                 .window_max = 64,
-                                                 .interaction_count = 1,
-                                                 .interactions = events}};
+    union dl_backend_result result = {
+        .window = {.known = !dl_slice_equal(request->node, dl_slice_text("nobody")),
+                   .time_unit = DL_TIME_S,
+                   .events = 3,
+                   .window_max = 64,
+                   .interaction_count = 1,
+                   .interactions = events}};
     job->done(job, DL_OK, NULL, &result);
     return DL_OK;
 }
@@ -361,8 +371,8 @@ Test(http, wrong_parameters_are_named)
 {
     char request[1024], name[300];
     get("/api/node?name=nobody");
-    EXPECT_STATUS(404);
-    EXPECT_HAS("no node is called");
+    EXPECT_STATUS(200);
+    EXPECT_HAS("\"name\":\"nobody\",\"known\":false");
     get("/api/node");
     EXPECT_STATUS(400);
     EXPECT_HAS("\\\"name\\\" is missing");
@@ -422,6 +432,8 @@ Test(http, renewing_needs_json_from_the_same_origin)
     cr_expect_eq(engine.renewed, 0);
     ask(POST "Content-Type: application/json\r\nOrigin: http://localhost\r\n" HOST "{}");
     EXPECT_STATUS(200);
+    EXPECT_HAS("\"reference_size\":500");
+    EXPECT_HAS("\"alert_cleared\":true");
     cr_expect_eq(engine.renewed, 1);
 }
 
@@ -538,13 +550,19 @@ Test(http, listeners_hear_alerts_and_samples_and_are_bounded)
     cr_expect_float_eq(dl_gauge_get(service.http_listeners), 0, 1e-9);
 }
 
-Test(http, alerts_are_kept_newest_first_and_bounded)
+Test(http, alerts_carry_the_clock_of_this_start_only)
 {
-    for (uint64_t i = 1; i <= 150; i++) raise_alert(i);
+    raise_alert(7);
+    alert_count = 2;
+    for (uint64_t i = 0; i < 2; i++)
+        alerts[i] = (struct dl_alert){.number = 7 - i,
+                                      .kind = DL_ALERT_TEMPORAL_SHIFT,
+                                      .feature_count = 1,
+                                      .features = alert_features};
     get("/api/alerts");
-    EXPECT_HAS("{\"alerts\":[{\"number\":150,");
-    EXPECT_HAS("\"number\":51,");
-    EXPECT_HAS_NOT("\"number\":50,");
+    EXPECT_HAS(
+        "\"alerts\":[{\"number\":7,\"kind\":\"temporal_shift\",\"raised\":false,\"wall_ms\":1");
+    EXPECT_HAS("{\"number\":6,\"kind\":\"temporal_shift\",\"raised\":false,\"wall_ms\":null");
     EXPECT_HAS("\"features\":[{\"name\":\"weight\",\"share\":0.9,");
 }
 

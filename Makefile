@@ -37,8 +37,9 @@ arch_flags = $(ARCH_FLAGS_$(lastword $(subst _, ,$(basename $(notdir $1)))))
 # ---- sources: a folder is a library ----------------------------------------
 
 MODULES   := base proto store model service
-PROTOS    := $(wildcard proto/driftline/v1/*.proto proto/grpc/*/*.proto)
+PROTOS    := $(wildcard proto/driftline/v1/*.proto proto/grpc/*/*/*.proto)
 GEN_C     := $(PROTOS:proto/%.proto=$(OUT)/gen/%.pb-c.c)
+.SECONDARY: $(GEN_C)
 SRC_base    := $(wildcard base/*.c)
 SRC_proto   := $(wildcard proto/*.c)
 SRC_store   := $(wildcard store/*.c)

@@ -235,14 +235,15 @@ int dl_event_set_time(const struct dl_event_decoder *decoder, struct dl_slice te
     }
     const char *name = dl_time_unit_name(unit);
     switch (dl_text_parse_int64(text, &event->time)) {
-    case DL_NUMBER_OK: return DL_OK;
+    case DL_NUMBER_OK:
+        return DL_OK;
     case DL_NUMBER_FRACTION:
         return dl_event_fail(fault, DL_FIELD_TIME, DL_ERR_INVALID,
-                             "time %s is not a whole number of %s",
-                             dl_text_quote(text, shown), name);
+                             "time %s is not a whole number of %s", dl_text_quote(text, shown),
+                             name);
     case DL_NUMBER_RANGE:
-        return dl_event_fail(fault, DL_FIELD_TIME, DL_ERR_INVALID,
-                             "time %s does not fit 64 bits", dl_text_quote(text, shown));
+        return dl_event_fail(fault, DL_FIELD_TIME, DL_ERR_INVALID, "time %s does not fit 64 bits",
+                             dl_text_quote(text, shown));
     default:
         return dl_event_fail(fault, DL_FIELD_TIME, DL_ERR_INVALID,
                              is_date ? "time \"%s\" is a date, the source is configured as %s; set "
@@ -258,8 +259,10 @@ int dl_event_set_number(struct dl_slice text, enum dl_event_field field, uint32_
     int result = dl_text_parse_float(text, value);
     if (result == DL_NUMBER_OK) return DL_OK;
     char shown[64], place[24];
-    if (field == DL_FIELD_FEATURES) snprintf(place, sizeof place, "features[%" PRIu32 "]", index);
-    else snprintf(place, sizeof place, "%s", dl_event_field_names[field]);
+    if (field == DL_FIELD_FEATURES)
+        snprintf(place, sizeof place, "features[%" PRIu32 "]", index);
+    else
+        snprintf(place, sizeof place, "%s", dl_event_field_names[field]);
     return dl_event_fail(fault, field, DL_ERR_INVALID,
                          result == DL_NUMBER_RANGE ? "%s \"%s\" does not fit a 32-bit float"
                                                    : "%s \"%s\" is not a finite number",
@@ -271,10 +274,9 @@ static int check_name(struct dl_slice name, enum dl_event_field field, size_t si
 {
     char shown[64];
     if (name.size > size_max)
-        return dl_event_fail(fault, field, DL_ERR_TOO_LARGE,
-                             "%s is %zu bytes long, the limit is %zu (\"%s\")",
-                             dl_event_field_names[field], name.size, size_max,
-                             dl_text_quote(name, shown));
+        return dl_event_fail(
+            fault, field, DL_ERR_TOO_LARGE, "%s is %zu bytes long, the limit is %zu (\"%s\")",
+            dl_event_field_names[field], name.size, size_max, dl_text_quote(name, shown));
     if (!dl_text_name_valid(name))
         return dl_event_fail(fault, field, DL_ERR_INVALID, "%s \"%s\" is not UTF-8 without NUL",
                              dl_event_field_names[field], dl_text_quote(name, shown));
@@ -330,10 +332,14 @@ int dl_event_decode_as(struct dl_event_decoder *decoder, enum dl_event_format fo
                        const struct dl_decode_fault *fault)
 {
     switch (format) {
-    case DL_FORMAT_PROTOBUF: return dl_event_decode_protobuf(decoder, message, event, fault);
-    case DL_FORMAT_CONFLUENT: return dl_event_decode_confluent(decoder, message, event, fault);
-    case DL_FORMAT_JSON: return dl_event_decode_json(decoder, message, unwrap, event, fault);
-    case DL_FORMAT_CSV: return dl_event_decode_csv(decoder, message, event, fault);
+    case DL_FORMAT_PROTOBUF:
+        return dl_event_decode_protobuf(decoder, message, event, fault);
+    case DL_FORMAT_CONFLUENT:
+        return dl_event_decode_confluent(decoder, message, event, fault);
+    case DL_FORMAT_JSON:
+        return dl_event_decode_json(decoder, message, unwrap, event, fault);
+    case DL_FORMAT_CSV:
+        return dl_event_decode_csv(decoder, message, event, fault);
     }
     return DL_ERR_UNSUPPORTED;
 }
@@ -421,21 +427,25 @@ void dl_event_keep_envelope(struct dl_event_decoder *decoder, struct dl_slice so
     if (!dl_text_name_valid(decoder->envelope_id)) decoder->envelope_id = (struct dl_slice){0};
 }
 
-int dl_event_decode_headers(struct dl_event_decoder *decoder,
-                            const struct dl_event_header *headers, uint32_t header_count,
-                            struct dl_slice message, struct dl_edge_event *event,
-                            const char **field, struct dl_error *error)
+int dl_event_decode_headers(struct dl_event_decoder *decoder, const struct dl_event_header *headers,
+                            uint32_t header_count, struct dl_slice message,
+                            struct dl_edge_event *event, const char **field, struct dl_error *error)
 {
     if (!decoder->config.cloudevents || header_count == 0)
         return dl_event_decode(decoder, message, event, field, error);
     struct dl_slice version = {0}, id = {0}, source = {0}, time = {0}, type = {0};
     for (uint32_t i = 0; i < header_count; i++) {
         struct dl_slice name = headers[i].name, value = headers[i].value;
-        if (header_is(name, "ce_specversion")) version = value;
-        else if (header_is(name, "ce_id")) id = value;
-        else if (header_is(name, "ce_source")) source = value;
-        else if (header_is(name, "ce_time")) time = value;
-        else if (header_is(name, "content-type") || header_is(name, "content_type")) type = value;
+        if (header_is(name, "ce_specversion"))
+            version = value;
+        else if (header_is(name, "ce_id"))
+            id = value;
+        else if (header_is(name, "ce_source"))
+            source = value;
+        else if (header_is(name, "ce_time"))
+            time = value;
+        else if (header_is(name, "content-type") || header_is(name, "content_type"))
+            type = value;
     }
     struct dl_decode_fault fault = {field, error};
     decoder->envelope_time = (struct dl_slice){0};
@@ -450,8 +460,8 @@ int dl_event_decode_headers(struct dl_event_decoder *decoder,
     }
     if (!version.size) return dl_event_decode(decoder, message, event, field, error);
     dl_event_keep_envelope(decoder, source, id, time);
-    status = dl_event_decode_as(decoder, dl_event_format_of(decoder, type), message, 0, event,
-                                &fault);
+    status =
+        dl_event_decode_as(decoder, dl_event_format_of(decoder, type), message, 0, event, &fault);
     if (status == DL_OK && event->id.size == 0) event->id = decoder->envelope_id;
     return status;
 }

@@ -30,12 +30,7 @@
 #define DL_MESSAGE_BYTES_MAX (1024 * 1024) /* default and highest limit of one message */
 #define DL_MAPPING_BYTES_MAX 128           /* one JSON pointer or column name */
 
-enum dl_event_format {
-    DL_FORMAT_PROTOBUF,
-    DL_FORMAT_CONFLUENT,
-    DL_FORMAT_JSON,
-    DL_FORMAT_CSV
-};
+enum dl_event_format { DL_FORMAT_PROTOBUF, DL_FORMAT_CONFLUENT, DL_FORMAT_JSON, DL_FORMAT_CSV };
 
 /* "protobuf", "confluent", "json", "csv". */
 const char *dl_event_format_name(enum dl_event_format format);
@@ -84,13 +79,13 @@ int dl_event_mapping_set(struct dl_event_mapping *mapping, const char *field, co
 struct dl_event_decoder_config {
     enum dl_event_format format;
     struct dl_time_rules time;
-    struct dl_event_mapping mapping; /* json and csv */
-    char csv_separator;              /* ',' by default */
-    uint32_t message_bytes_max;      /* 1..DL_MESSAGE_BYTES_MAX */
-    int32_t feature_count;           /* features each event must have; -1: any */
-    uint32_t confluent_schema_id;    /* accept this one only; 0: any */
+    struct dl_event_mapping mapping;  /* json and csv */
+    char csv_separator;               /* ',' by default */
+    uint32_t message_bytes_max;       /* 1..DL_MESSAGE_BYTES_MAX */
+    int32_t feature_count;            /* features each event must have; -1: any */
+    uint32_t confluent_schema_id;     /* accept this one only; 0: any */
     uint32_t confluent_message_index; /* which top-level message of the schema; 0: the first */
-    int cloudevents;                 /* 1 (default): unwrap CloudEvents where there are some */
+    int cloudevents;                  /* 1 (default): unwrap CloudEvents where there are some */
 };
 
 /* JSON, ms, default mapping, any number of features, `wall_us` as above. */
@@ -130,10 +125,10 @@ struct dl_event_header {
  * among them the message is a CloudEvent in binary mode: `content-type` may
  * say JSON or protobuf, ce_id is the event's id unless the mapping finds one,
  * and ce_time its time where the unit is iso8601 and the payload has none. */
-int dl_event_decode_headers(struct dl_event_decoder *decoder,
-                            const struct dl_event_header *headers, uint32_t header_count,
-                            struct dl_slice message, struct dl_edge_event *event,
-                            const char **field, struct dl_error *error);
+int dl_event_decode_headers(struct dl_event_decoder *decoder, const struct dl_event_header *headers,
+                            uint32_t header_count, struct dl_slice message,
+                            struct dl_edge_event *event, const char **field,
+                            struct dl_error *error);
 
 /* ---- encoder ---------------------------------------------------------------- */
 

@@ -62,14 +62,12 @@ static uint8_t usual_field(struct dl_slice name)
     static const struct {
         const char *name;
         uint8_t field;
-    } usual[] = {{"src", DL_FIELD_SRC},         {"source", DL_FIELD_SRC},
-                 {"u", DL_FIELD_SRC},           {"dst", DL_FIELD_DST},
-                 {"destination", DL_FIELD_DST}, {"target", DL_FIELD_DST},
-                 {"v", DL_FIELD_DST},           {"time", DL_FIELD_TIME},
-                 {"t", DL_FIELD_TIME},          {"ts", DL_FIELD_TIME},
-                 {"timestamp", DL_FIELD_TIME},  {"type", DL_FIELD_TYPE},
-                 {"weight", DL_FIELD_WEIGHT},   {"w", DL_FIELD_WEIGHT},
-                 {"id", DL_FIELD_ID}};
+    } usual[] = {
+        {"src", DL_FIELD_SRC},       {"source", DL_FIELD_SRC},      {"u", DL_FIELD_SRC},
+        {"dst", DL_FIELD_DST},       {"destination", DL_FIELD_DST}, {"target", DL_FIELD_DST},
+        {"v", DL_FIELD_DST},         {"time", DL_FIELD_TIME},       {"t", DL_FIELD_TIME},
+        {"ts", DL_FIELD_TIME},       {"timestamp", DL_FIELD_TIME},  {"type", DL_FIELD_TYPE},
+        {"weight", DL_FIELD_WEIGHT}, {"w", DL_FIELD_WEIGHT},        {"id", DL_FIELD_ID}};
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
         if (text_is(name, usual[i].name)) return usual[i].field;
     return DL_FIELD_NONE;
@@ -79,8 +77,10 @@ static uint8_t usual_field(struct dl_slice name)
 static int32_t feature_number(struct dl_slice name)
 {
     size_t prefix = 0;
-    if (name.size > 8 && strncasecmp((const char *)name.data, "feature_", 8) == 0) prefix = 8;
-    else if (name.size > 1 && (name.data[0] | 0x20) == 'f') prefix = 1;
+    if (name.size > 8 && strncasecmp((const char *)name.data, "feature_", 8) == 0)
+        prefix = 8;
+    else if (name.size > 1 && (name.data[0] | 0x20) == 'f')
+        prefix = 1;
     int64_t number;
     struct dl_slice digits = dl_slice_of(name.data + prefix, name.size - prefix);
     if (!prefix || digits.data[0] == '-' || !dl_text_is_integer(digits) || digits.size > 4 ||
@@ -146,7 +146,8 @@ int dl_event_decoder_csv_header(struct dl_event_decoder *decoder, struct dl_slic
                 fields[count] = (uint8_t)(DL_FIELD_FEATURES + k);
         if (fields[count] == DL_FIELD_NONE) {
             uint8_t field = usual_field(column.text);
-            if (field != DL_FIELD_NONE && !mapped_name(mapping, field)[0]) fields[count] = field;
+            if (field != DL_FIELD_NONE && !mapped_name(mapping, field)[0])
+                fields[count] = field;
             else if (field == DL_FIELD_NONE && mapping->feature_count == 0)
                 numbers[count] = feature_number(column.text);
         }
@@ -164,8 +165,7 @@ int dl_event_decoder_csv_header(struct dl_event_decoder *decoder, struct dl_slic
                                 first, highest, DL_EVENT_FEATURES_MAX);
         features = (uint32_t)(highest - first + 1);
         for (uint32_t i = 0; i < count; i++)
-            if (numbers[i] >= 0)
-                fields[i] = (uint8_t)(DL_FIELD_FEATURES + numbers[i] - first);
+            if (numbers[i] >= 0) fields[i] = (uint8_t)(DL_FIELD_FEATURES + numbers[i] - first);
     }
     for (uint32_t i = 0; i < count; i++) {
         if (fields[i] == DL_FIELD_NONE) continue;
@@ -230,10 +230,14 @@ static int take_column(struct dl_event_decoder *decoder, const struct column *co
     struct dl_slice number = trim(column->text);
     uint32_t index = field - DL_FIELD_FEATURES;
     switch (field) {
-    case DL_FIELD_SRC: return take_text(decoder, column, field, &event->src, fault);
-    case DL_FIELD_DST: return take_text(decoder, column, field, &event->dst, fault);
-    case DL_FIELD_TYPE: return take_text(decoder, column, field, &event->type, fault);
-    case DL_FIELD_ID: return take_text(decoder, column, field, &event->id, fault);
+    case DL_FIELD_SRC:
+        return take_text(decoder, column, field, &event->src, fault);
+    case DL_FIELD_DST:
+        return take_text(decoder, column, field, &event->dst, fault);
+    case DL_FIELD_TYPE:
+        return take_text(decoder, column, field, &event->type, fault);
+    case DL_FIELD_ID:
+        return take_text(decoder, column, field, &event->id, fault);
     case DL_FIELD_TIME:
         if (number.size == 0) return DL_OK;
         *has_time = 1;
@@ -283,11 +287,11 @@ int dl_event_decode_csv(struct dl_event_decoder *decoder, struct dl_slice messag
         if (status) return status;
     }
     if (count != decoder->column_count)
-        return dl_event_fail_message(fault, DL_ERR_INVALID,
-                                     count < decoder->column_count
-                                         ? "CSV line has %" PRIu32 " columns, the header has %" PRIu32
-                                         : "CSV line has %" PRIu32
-                                           " columns or more, the header has %" PRIu32,
-                                     count, decoder->column_count);
+        return dl_event_fail_message(
+            fault, DL_ERR_INVALID,
+            count < decoder->column_count
+                ? "CSV line has %" PRIu32 " columns, the header has %" PRIu32
+                : "CSV line has %" PRIu32 " columns or more, the header has %" PRIu32,
+            count, decoder->column_count);
     return dl_event_finish(decoder, event, has_time, fault);
 }

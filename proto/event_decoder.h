@@ -98,9 +98,8 @@ int dl_event_decode_protobuf(struct dl_event_decoder *decoder, struct dl_slice m
                              struct dl_edge_event *event, const struct dl_decode_fault *fault);
 int dl_event_decode_confluent(struct dl_event_decoder *decoder, struct dl_slice message,
                               struct dl_edge_event *event, const struct dl_decode_fault *fault);
-int dl_event_decode_json(struct dl_event_decoder *decoder, struct dl_slice message,
-                         int unwrap, struct dl_edge_event *event,
-                         const struct dl_decode_fault *fault);
+int dl_event_decode_json(struct dl_event_decoder *decoder, struct dl_slice message, int unwrap,
+                         struct dl_edge_event *event, const struct dl_decode_fault *fault);
 int dl_event_decode_csv(struct dl_event_decoder *decoder, struct dl_slice message,
                         struct dl_edge_event *event, const struct dl_decode_fault *fault);
 

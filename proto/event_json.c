@@ -30,7 +30,8 @@ int dl_event_json_prepare(struct dl_event_decoder *decoder, struct dl_error *err
         const char *path = mapped[f][0] ? mapped[f] : usual[f];
         if (strcmp(path, "-") == 0) {
             if (f <= DL_FIELD_TIME)
-                return dl_error_set(error, DL_ERR_INVALID, "mapping of %s is \"-\", but it is needed",
+                return dl_error_set(error, DL_ERR_INVALID,
+                                    "mapping of %s is \"-\", but it is needed",
                                     dl_event_field_names[f]);
             continue;
         }
@@ -61,7 +62,7 @@ static const char *configured(const struct dl_event_decoder *decoder, uint32_t f
     const struct dl_event_mapping *m = &decoder->config.mapping;
     const char *const mapped[] = {m->src, m->dst, m->time, m->type, m->weight, m->id};
     if (field >= DL_FIELD_FEATURES)
-        return m->feature_count ? m->features[field - DL_FIELD_FEATURES] : "/features";
+        return m->feature_count ? m->features[field - DL_FIELD_FEATURES] : "";
     return mapped[field];
 }
 
@@ -141,14 +142,20 @@ static int take_number(struct dl_event_decoder *decoder, uint32_t field,
                        const struct dl_json_value *value, uint32_t index, float *out,
                        const struct dl_decode_fault *fault)
 {
-    enum dl_event_field plain = field < DL_FIELD_FEATURES ? (enum dl_event_field)field
-                                                          : DL_FIELD_FEATURES;
+    enum dl_event_field plain =
+        field < DL_FIELD_FEATURES ? (enum dl_event_field)field : DL_FIELD_FEATURES;
     switch (value->kind) {
     case DL_JSON_NUMBER:
-    case DL_JSON_STRING: return dl_event_set_number(value->text, plain, index, out, fault);
-    case DL_JSON_TRUE: *out = 1; return DL_OK;
-    case DL_JSON_FALSE: *out = 0; return DL_OK;
-    default: return wrong_kind(decoder, field, value, "a number", fault);
+    case DL_JSON_STRING:
+        return dl_event_set_number(value->text, plain, index, out, fault);
+    case DL_JSON_TRUE:
+        *out = 1;
+        return DL_OK;
+    case DL_JSON_FALSE:
+        *out = 0;
+        return DL_OK;
+    default:
+        return wrong_kind(decoder, field, value, "a number", fault);
     }
 }
 
@@ -176,8 +183,8 @@ static int take_features(struct dl_event_decoder *decoder, const struct dl_json_
 }
 
 static int take_value(struct dl_event_decoder *decoder, uint32_t field,
-                      const struct dl_json_value *value, struct dl_edge_event *event,
-                      int *has_time, const struct dl_decode_fault *fault)
+                      const struct dl_json_value *value, struct dl_edge_event *event, int *has_time,
+                      const struct dl_decode_fault *fault)
 {
     struct dl_slice text;
     struct place place;
@@ -193,16 +200,17 @@ static int take_value(struct dl_event_decoder *decoder, uint32_t field,
                              value->kind == DL_JSON_NULL ? "null" : "missing");
     }
     switch (field) {
-    case DL_FIELD_SRC: return take_name(decoder, field, value, &event->src, fault);
-    case DL_FIELD_DST: return take_name(decoder, field, value, &event->dst, fault);
-    case DL_FIELD_ID: return take_name(decoder, field, value, &event->id, fault);
+    case DL_FIELD_SRC:
+        return take_name(decoder, field, value, &event->src, fault);
+    case DL_FIELD_DST:
+        return take_name(decoder, field, value, &event->dst, fault);
+    case DL_FIELD_ID:
+        return take_name(decoder, field, value, &event->id, fault);
     case DL_FIELD_TIME:
         if (value->kind != DL_JSON_STRING && value->kind != DL_JSON_NUMBER)
-            return wrong_kind(decoder, field, value,
-                              decoder->config.time.unit == DL_TIME_ISO8601
-                                  ? "a date"
-                                  : "a whole number",
-                              fault);
+            return wrong_kind(
+                decoder, field, value,
+                decoder->config.time.unit == DL_TIME_ISO8601 ? "a date" : "a whole number", fault);
         status = take_string(decoder, field, value, 128, &text, fault);
         if (status) return status;
         *has_time = 1;
@@ -305,8 +313,8 @@ static int decode_envelope(struct dl_event_decoder *decoder, const struct dl_jso
         if (decoder->payload.size == 0)
             return dl_event_fail_message(fault, DL_ERR_INVALID,
                                          "message is a CloudEvent with empty data");
-        status = dl_event_decode_as(decoder, format, dl_buf_slice(&decoder->payload), 0, event,
-                                    fault);
+        status =
+            dl_event_decode_as(decoder, format, dl_buf_slice(&decoder->payload), 0, event, fault);
     } else if (data.kind == DL_JSON_OBJECT || data.kind == DL_JSON_ARRAY) {
         status = dl_event_decode_json(decoder, data.text, 0, event, fault);
     } else {

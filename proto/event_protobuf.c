@@ -74,34 +74,38 @@ static int skip(struct cursor *c, uint64_t tag)
     struct dl_slice slice;
     size_t fixed;
     switch (tag & 7) {
-    case WIRE_VARINT: return varint(c, &value);
-    case WIRE_BYTES: return bytes(c, &slice);
-    case WIRE_FIXED64: fixed = 8; break;
-    case WIRE_FIXED32: fixed = 4; break;
-    default: return 0; /* groups are long gone from protobuf */
+    case WIRE_VARINT:
+        return varint(c, &value);
+    case WIRE_BYTES:
+        return bytes(c, &slice);
+    case WIRE_FIXED64:
+        fixed = 8;
+        break;
+    case WIRE_FIXED32:
+        fixed = 4;
+        break;
+    default:
+        return 0; /* groups are long gone from protobuf */
     }
     if ((size_t)(c->end - c->at) < fixed) return 0;
     c->at += fixed;
     return 1;
 }
 
-static __attribute__((cold, noinline)) int
-broken(const struct cursor *c, const uint8_t *start, uint64_t tag,
-       const struct dl_decode_fault *fault)
+static __attribute__((cold, noinline)) int broken(const struct cursor *c, const uint8_t *start,
+                                                  uint64_t tag, const struct dl_decode_fault *fault)
 {
-    static const uint8_t fields[] = {DL_FIELD_NONE,     DL_FIELD_SRC,  DL_FIELD_DST,
-                                     DL_FIELD_TIME,     DL_FIELD_TYPE, DL_FIELD_WEIGHT,
-                                     DL_FIELD_FEATURES, DL_FIELD_ID,   DL_FIELD_SRC,
-                                     DL_FIELD_DST};
-    static const uint8_t wires[] = {0, WIRE_BYTES,   WIRE_BYTES, WIRE_VARINT, WIRE_BYTES,
-                                    WIRE_FIXED32, WIRE_BYTES, WIRE_BYTES,  WIRE_VARINT,
-                                    WIRE_VARINT};
+    static const uint8_t fields[] = {
+        DL_FIELD_NONE,   DL_FIELD_SRC,      DL_FIELD_DST, DL_FIELD_TIME, DL_FIELD_TYPE,
+        DL_FIELD_WEIGHT, DL_FIELD_FEATURES, DL_FIELD_ID,  DL_FIELD_SRC,  DL_FIELD_DST};
+    static const uint8_t wires[] = {0,           WIRE_BYTES,   WIRE_BYTES, WIRE_VARINT,
+                                    WIRE_BYTES,  WIRE_FIXED32, WIRE_BYTES, WIRE_BYTES,
+                                    WIRE_VARINT, WIRE_VARINT};
     uint64_t number = tag >> 3, wire = tag & 7;
     size_t offset = (size_t)(c->at - start);
     if (number == 0 || number > 0x1fffffff)
-        return dl_event_fail_message(fault, DL_ERR_INVALID,
-                                     "message is not protobuf: no field number at byte %zu",
-                                     offset);
+        return dl_event_fail_message(
+            fault, DL_ERR_INVALID, "message is not protobuf: no field number at byte %zu", offset);
     uint8_t field = number <= 9 ? fields[number] : DL_FIELD_NONE;
     if (field != DL_FIELD_NONE && wire != wires[number] &&
         !(field == DL_FIELD_FEATURES && wire == WIRE_FIXED32))
@@ -134,8 +138,8 @@ static int fail_number(const char *place, uint32_t index, enum dl_event_field fi
         return dl_event_fail(fault, field, DL_ERR_INVALID,
                              "%s[%" PRIu32 "] is %s, a finite number is wanted", place, index,
                              what);
-    return dl_event_fail(fault, field, DL_ERR_INVALID, "%s is %s, a finite number is wanted",
-                         place, what);
+    return dl_event_fail(fault, field, DL_ERR_INVALID, "%s is %s, a finite number is wanted", place,
+                         what);
 }
 
 static int too_many(uint64_t count, const struct dl_decode_fault *fault)
@@ -260,8 +264,8 @@ int dl_event_decode_protobuf(struct dl_event_decoder *decoder, struct dl_slice m
     if (src_is_number)
         event->src = dl_slice_of(decoder->text, dl_text_from_int64(src_number, decoder->text));
     if (dst_is_number)
-        event->dst = dl_slice_of(decoder->text + 20,
-                                 dl_text_from_int64(dst_number, decoder->text + 20));
+        event->dst =
+            dl_slice_of(decoder->text + 20, dl_text_from_int64(dst_number, decoder->text + 20));
     return dl_event_finish(decoder, event, has_time, fault);
 }
 

@@ -81,8 +81,7 @@ static int broken(struct scan *s, const char *what)
 
 static inline void skip_space(struct scan *s)
 {
-    while (s->at < s->end &&
-           (*s->at == ' ' || *s->at == '\n' || *s->at == '\r' || *s->at == '\t'))
+    while (s->at < s->end && (*s->at == ' ' || *s->at == '\n' || *s->at == '\r' || *s->at == '\t'))
         s->at++;
 }
 
@@ -147,7 +146,8 @@ static int scan_number(struct scan *s, struct dl_json_value *value)
 #define DIGIT() (s->at < s->end && *s->at >= '0' && *s->at <= '9')
     if (*s->at == '-') s->at++;
     if (!DIGIT()) return broken(s, "a digit");
-    if (*s->at == '0') s->at++;
+    if (*s->at == '0')
+        s->at++;
     else
         while (DIGIT()) s->at++;
     if (s->at < s->end && *s->at == '.') {
@@ -193,8 +193,10 @@ static uint64_t descend(const struct scan *s, uint64_t mask, uint32_t depth,
                       memcmp(pointer->tokens[depth].text, key->data, key->size) != 0
                 : pointer->tokens[depth].index != index)
             continue;
-        if (pointer->token_count == depth + 1) *done |= 1ull << i;
-        else on |= 1ull << i;
+        if (pointer->token_count == depth + 1)
+            *done |= 1ull << i;
+        else
+            on |= 1ull << i;
     }
     return on;
 }
@@ -292,7 +294,8 @@ static int scan_value(struct scan *s, uint32_t depth, uint64_t mask, struct dl_j
     const uint8_t *begin = s->at;
     int status;
     switch (*s->at) {
-    case '"': return scan_string(s, value);
+    case '"':
+        return scan_string(s, value);
     case '{':
         status = scan_object(s, depth, mask);
         value->kind = DL_JSON_OBJECT;
@@ -301,15 +304,20 @@ static int scan_value(struct scan *s, uint32_t depth, uint64_t mask, struct dl_j
         status = scan_array(s, depth, mask);
         value->kind = DL_JSON_ARRAY;
         break;
-    case 't': return scan_word(s, "true", DL_JSON_TRUE, value);
-    case 'f': return scan_word(s, "false", DL_JSON_FALSE, value);
-    case 'n': return scan_word(s, "null", DL_JSON_NULL, value);
+    case 't':
+        return scan_word(s, "true", DL_JSON_TRUE, value);
+    case 'f':
+        return scan_word(s, "false", DL_JSON_FALSE, value);
+    case 'n':
+        return scan_word(s, "null", DL_JSON_NULL, value);
     case '-':
         if (s->end - s->at > 1 && s->at[1] == 'I')
             return broken(s, "a finite number (JSON has no Infinity)");
         return scan_number(s, value);
-    case 'N': return broken(s, "a finite number (JSON has no NaN)");
-    case 'I': return broken(s, "a finite number (JSON has no Infinity)");
+    case 'N':
+        return broken(s, "a finite number (JSON has no NaN)");
+    case 'I':
+        return broken(s, "a finite number (JSON has no Infinity)");
     default:
         if (*s->at < '0' || *s->at > '9') return broken(s, "a value");
         return scan_number(s, value);
@@ -416,12 +424,24 @@ long dl_json_unescape(struct dl_slice text, uint8_t *out, size_t capacity)
             n = put_utf8(code, piece);
         } else {
             switch (at[1]) {
-            case 'b': piece[0] = '\b'; break;
-            case 'f': piece[0] = '\f'; break;
-            case 'n': piece[0] = '\n'; break;
-            case 'r': piece[0] = '\r'; break;
-            case 't': piece[0] = '\t'; break;
-            default: piece[0] = at[1]; break; /* " \ / */
+            case 'b':
+                piece[0] = '\b';
+                break;
+            case 'f':
+                piece[0] = '\f';
+                break;
+            case 'n':
+                piece[0] = '\n';
+                break;
+            case 'r':
+                piece[0] = '\r';
+                break;
+            case 't':
+                piece[0] = '\t';
+                break;
+            default:
+                piece[0] = at[1];
+                break; /* " \ / */
             }
             at += 2;
         }

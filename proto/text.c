@@ -2,6 +2,7 @@
 #include "proto/text.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define ONES 0x0101010101010101ull
@@ -120,6 +121,38 @@ uint32_t dl_text_from_int64(int64_t value, uint8_t out[20])
     if (value < 0) out[size++] = '-';
     while (n) out[size++] = digits[--n];
     return size;
+}
+
+/* Whole numbers are common, and printing them as such is both short and exact. */
+static int from_whole(double value, char out[32])
+{
+    if (!(fabs(value) < 1e15) || value != (double)(int64_t)value) return 0;
+    if (value == 0 && signbit(value)) return 0;
+    uint32_t n = dl_text_from_int64((int64_t)value, (uint8_t *)out);
+    out[n] = 0;
+    return 1;
+}
+
+const char *dl_text_from_float(float value, char out[32])
+{
+    if (!isfinite(value)) return strcpy(out, "null");
+    if (from_whole((double)value, out)) return out;
+    for (int digits = 6; digits <= 9; digits++) {
+        snprintf(out, 32, "%.*g", digits, (double)value);
+        if (strtof(out, NULL) == value) break;
+    }
+    return out;
+}
+
+const char *dl_text_from_double(double value, char out[32])
+{
+    if (!isfinite(value)) return strcpy(out, "null");
+    if (from_whole(value, out)) return out;
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(out, 32, "%.*g", digits, value);
+        if (strtod(out, NULL) == value) break;
+    }
+    return out;
 }
 
 /* A decimal number taken apart: sign, up to 19 significant digits, and the

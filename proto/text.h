@@ -41,6 +41,11 @@ int dl_text_parse_int64(struct dl_slice text, int64_t *value);
  * and infinities in any spelling are DL_NUMBER_SYNTAX. */
 int dl_text_parse_float(struct dl_slice text, float *value);
 
+/* The shortest decimal text (up to the usual 9 and 17 digits) that reads back
+ * as the same value; a value that is not finite is "null". Returns `out`. */
+const char *dl_text_from_float(float value, char out[32]);
+const char *dl_text_from_double(double value, char out[32]);
+
 /* Writes the decimal text of `value` to `out` and returns its length. */
 uint32_t dl_text_from_int64(int64_t value, uint8_t out[20]);
 

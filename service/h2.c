@@ -606,7 +606,8 @@ int dl_h2_receive(struct dl_h2 *h2, struct dl_slice bytes, int64_t now_ms, struc
     if (read < 0)
         return dl_error_set(error, DL_ERR_INVALID, "HTTP/2: %s", nghttp2_strerror((int)read));
     if (h2->flooded)
-        dl_error_set(error, DL_OK, "the peer flooded the connection with resets or control frames");
+        return dl_error_set(error, DL_ERR_INVALID,
+                            "the peer flooded the connection with resets or control frames");
     return DL_OK;
 }
 
@@ -731,7 +732,8 @@ void dl_h2_reset(struct dl_h2 *h2, struct dl_h2_stream *stream, enum dl_h2_code 
 
 void dl_h2_consume(struct dl_h2 *h2, struct dl_h2_stream *stream, size_t size)
 {
-    DL_CHECK(size <= stream->unconsumed);
+    if (size > stream->unconsumed) size = stream->unconsumed; /* a reset gave it back already */
+    if (size == 0) return;
     stream->unconsumed -= size;
     /* A window that nobody will use any more need not be given back; the
      * connection's must be. */

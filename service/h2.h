@@ -114,8 +114,9 @@ void dl_h2_free(struct dl_h2 *h2);
 
 /* Takes in bytes from the peer. DL_OK, also when the peer broke the protocol
  * (what is to be said about it is then in dl_h2_take, and dl_h2_is_done soon
- * after); DL_ERR_INVALID when there is nothing more to say (not HTTP/2, or a
- * flood), DL_ERR_NOMEM. `error` names what was wrong. */
+ * after). DL_ERR_INVALID when the connection is over (not HTTP/2, or a flood):
+ * to be closed once what dl_h2_take gives is written. DL_ERR_NOMEM. `error`
+ * names what was wrong. */
 int dl_h2_receive(struct dl_h2 *h2, struct dl_slice bytes, int64_t now_ms, struct dl_error *error);
 
 /* The next bytes for the peer, borrowed until the next call; empty when there

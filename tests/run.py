@@ -44,8 +44,8 @@ def criterion(program, folder, tally):
         for suite in found["test_suites"]:
             for test in suite["tests"]:
                 if test["status"] == "SKIPPED":
-                    why = "; ".join(test.get("messages", [])) or "it does not say why"
-                    print(f"skipped: {suite['name']}: {test['name']}: {why}")
+                    why = "; ".join(test.get("messages", []))
+                    print(f"skipped: {suite['name']}: {test['name']}{why and ': '}{why}")
     except (OSError, ValueError, KeyError):
         print(f"{program} ended with {code} and left no report")
         tally.add(0, 1, 0)

@@ -57,7 +57,7 @@ struct dl_reference {
 
 struct dl_model;
 
-/* Reads a file as hostile input. DL_ERR_IO, DL_ERR_CORRUPT, DL_ERR_VERSION,
+/* Reads a file as hostile input. DL_ERR_NOT_FOUND, DL_ERR_IO, DL_ERR_CORRUPT, DL_ERR_VERSION,
  * DL_ERR_TOO_LARGE with one readable line that names the file and the tensor. */
 int dl_model_load(const char *path, struct dl_model **model, struct dl_error *error);
 /* The same from memory (for fuzzing and tests); `name` stands in messages. */

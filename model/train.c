@@ -350,6 +350,7 @@ static int run_epochs(struct trainer *trainer, struct dl_model_info *info,
             report->best_epoch = epoch + 1;
             memcpy(trainer->best, dl_network_values(trainer->network),
                    trainer->parameter_count * sizeof *trainer->best);
+            dl_network_updated(trainer->network); /* asking for the values counts as a change */
         } else if (epoch + 1 - report->best_epoch >= options->patience) {
             dl_progress_note(&options->progress, "no better validation AP for %u epochs: stopping",
                              options->patience);

@@ -12,5 +12,7 @@ enum dl_exit {
 };
 
 int dl_cmd_check(int argc, char **argv);
+int dl_cmd_train(int argc, char **argv);
+int dl_cmd_evaluate(int argc, char **argv);
 
 #endif

@@ -5,7 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "model/drift_features.h"
 #include "service/config_keys.h"
+#include "service/suggest.h"
 
 #define FUTURE_SKEW_NS 300e9 /* "auto" on live feeds */
 
@@ -192,14 +194,30 @@ static void finish_servers(struct dl_config *config)
     finish_listen(config, "http", config->http.listen, config->http.plain_text, false);
 }
 
+static void finish_drift(struct dl_config *config)
+{
+    if (config->drift.frequencies % 32)
+        problem_at(config, "drift.frequencies", "is not a multiple of 32");
+    for (size_t k = 0; k < config->drift.features.count; k++) {
+        const char *name = config->drift.features.items[k];
+        const char *meant = dl_suggest_nearest(name, dl_drift_column_names, DL_DRIFT_COLUMNS);
+        if (meant && strcmp(meant, name) == 0) continue;
+        char text[300];
+        size_t used = (size_t)snprintf(text, sizeof text, "\"%.40s\" is not one of", name);
+        for (int c = 0; c < DL_DRIFT_COLUMNS && used < sizeof text; c++)
+            used +=
+                (size_t)snprintf(text + used, sizeof text - used, " %s", dl_drift_column_names[c]);
+        problem_at(config, "drift.features", text);
+    }
+}
+
 int dl_config_finish(struct dl_config *config, struct dl_error *error)
 {
     finish_spans(config);
     finish_source(config);
     finish_outputs(config);
     finish_servers(config);
-    if (config->drift.window > config->drift.reference)
-        problem_at(config, "drift.window", "is larger than drift.reference");
+    finish_drift(config);
     if (!*config->store.path)
         problem_at(config, "store.path", "name the file that keeps the state");
     if (config->model.workers == 0) {

@@ -280,6 +280,14 @@ Test(config, refuses_to_write_where_it_reads)
     cr_assert(has_problem("would read what it wrote"));
 }
 
+Test(config, names_the_drift_features_there_are)
+{
+    cr_assert_eq(read_text(KAFKA "drift: {features: [gap, hour_sine]}\n"), DL_OK);
+    cr_assert_eq(dl_config_finish(&config, &error), DL_ERR_INVALID);
+    cr_assert_eq(config.problems.count, 1);
+    cr_assert(has_problem("\"hour_sine\" is not one of gap hour_sin"));
+}
+
 Test(config, refuses_files_that_are_no_configuration)
 {
     static const char *const bad[] = {

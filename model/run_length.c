@@ -235,12 +235,16 @@ static void read_threshold(struct calibration *c, const struct dl_run_length_con
                                           : threshold_for(c, config->events, low, high);
     double widen = 1, shift = 0;
     if (real->count && config->events >= c->rows) {
-        /* More is asked than the history can show: what its real windows have
-         * beyond the blocks (slow movement) counts as normal. */
-        if (real->mean > mean) shift = real->mean - mean;
-        if (real->sd > sd) widen = real->sd / sd;
-        double moved = mean + shift + widen * (result->threshold - mean);
-        if (moved > result->threshold) result->threshold = moved;
+        /* More is asked than the history can show in blocks. Its real windows
+         * have what blocks lack: slow movement, which widens the distribution,
+         * and daily or other cycles that a window evens out and blocks cut up,
+         * which narrows it. The first is believed as it is, the second only as
+         * far as that few windows can prove it. */
+        const double ratio = real->sd / sd, doubt = 1 + 2.4 / sqrt((double)c->rows / c->window);
+        shift = real->mean - mean;
+        widen = ratio > 1 ? ratio : fmin(1, ratio * doubt);
+        if (widen == 1 && shift < 0) shift = 0;
+        result->threshold = mean + shift + widen * (result->threshold - mean);
         if (result->threshold < 1.1 * real->largest) result->threshold = 1.1 * real->largest;
     }
     uint32_t alarms;

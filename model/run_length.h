@@ -11,10 +11,11 @@
  * beyond its length the logarithm of the run length grows linearly with the
  * threshold, and the line is continued.
  *
- * Slow movement within the training span (between stretches) is not in short
- * blocks. So the statistic of every real window of the reference is taken too,
- * against the other stretches, and the threshold is not set below the largest
- * of them. */
+ * Slow movement within the training span is not in short blocks, and cycles are
+ * cut up by them. So the statistic of every real window of the reference is
+ * taken too, against the other stretches; where more events are asked than the
+ * reference has rows, the distribution is moved and scaled towards theirs, and
+ * the threshold is never set below the largest of them. */
 #ifndef DL_MODEL_RUN_LENGTH_H
 #define DL_MODEL_RUN_LENGTH_H
 

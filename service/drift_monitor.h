@@ -112,6 +112,7 @@ int dl_drift_monitor_load(struct dl_drift_monitor *monitor, struct dl_slice refe
 struct dl_drift_feature_view {
     const char *name;
     int used;             /* 0: left out, see left_out */
+    double weight;        /* scale in the statistic, 0..1: less for what wanders by itself */
     const char *left_out; /* why, or "" */
     double share;         /* of the summed per-feature discrepancy, 0..1 */
     double distance;      /* squared energy distance of this feature alone, noise taken off */

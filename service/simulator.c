@@ -19,12 +19,13 @@
 
 /* What happens how often; the rest are favourites. */
 #define P_BURST_START 0.03
-#define P_BURST_GOES_ON 0.75
+#define P_BURST_GOES_ON 0.7
 #define P_REPLY 0.10
 #define P_COMMUNITY 0.12
 #define P_FRIEND_OF_FRIEND 0.06
 #define P_ANYONE 0.04
 #define P_BURST_REPLY 0.4
+#define BURST_MAX 8 /* events */
 #define BURST_SPEED 20.0
 /* A node's favourites and the nodes themselves are replaced at these rates, an event. */
 #define P_NEW_FAVOURITE 0.02
@@ -58,13 +59,13 @@ struct dl_simulator {
     uint32_t *first;   /* (communities + 1): where a community's members start */
     struct pair recent[RECENT];
     struct pair burst;
-    int in_burst;
+    int in_burst; /* events of it so far; 0: none */
     char src_name[24], dst_name[24];
 };
 
 const struct dl_simulator_config dl_simulator_config_default = {.nodes = 500,
                                                                 .community_size = 20,
-                                                                .events_per_day = 500,
+                                                                .events_per_day = 250,
                                                                 .rhythm = 0.8,
                                                                 .start_ms = 1767225600000,
                                                                 .seed = 1};
@@ -358,17 +359,19 @@ void dl_simulator_next(struct dl_simulator *s, struct dl_edge_event *event)
         settle(s, slot);
     }
     struct pair pair;
-    if (s->in_burst && chance(s, P_BURST_GOES_ON)) {
+    if (s->in_burst && s->in_burst < BURST_MAX && chance(s, P_BURST_GOES_ON)) {
+        s->in_burst++;
         pair = s->burst;
         if (chance(s, P_BURST_REPLY)) pair = (struct pair){pair.dst, pair.src};
         advance(s, BURST_SPEED);
     } else {
         pair = pick_pair(s);
+        /* A burst counts once among what may be replied to, or it would feed itself. */
+        s->recent[below(s, RECENT)] = pair;
         s->in_burst = chance(s, P_BURST_START);
         s->burst = pair;
         advance(s, 1);
     }
-    s->recent[s->index % RECENT] = pair;
     double weight = WEIGHT_MEDIAN * s->weight_factor * s->nodes[pair.src].weight_scale *
                     exp(WEIGHT_SPREAD * dl_rng_normal(&s->rng));
     snprintf(s->src_name, sizeof s->src_name, "n%06u", s->nodes[pair.src].identity);

@@ -56,7 +56,7 @@ struct dl_simulator_config {
     uint32_t shift_count;
     struct dl_shift shifts[DL_SIMULATOR_SHIFTS_MAX]; /* in any order */
 };
-/* 500 nodes, communities of 20, 500 events a day, rhythm 0.8, from 2026-01-01. */
+/* 500 nodes, communities of 20, 250 events a day, rhythm 0.8, from 2026-01-01. */
 extern const struct dl_simulator_config dl_simulator_config_default;
 
 struct dl_simulator;

@@ -7,59 +7,9 @@
 
 #include "proto/event_decoder.h"
 #include "proto/text.h"
-
-enum wire { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
+#include "proto/wire.h"
 
 #define TAG(number, wire) ((number) << 3 | (wire))
-
-struct cursor {
-    const uint8_t *at, *end;
-};
-
-/* 1, or 0 at a truncated or overlong one. */
-static int varint_slow(struct cursor *c, uint64_t *value)
-{
-    uint64_t result = 0;
-    for (int shift = 0; shift < 70; shift += 7) {
-        if (c->at == c->end) return 0;
-        uint8_t byte = *c->at++;
-        if (shift < 64) result |= (uint64_t)(byte & 0x7f) << shift;
-        if (!(byte & 0x80)) {
-            *value = result;
-            return 1;
-        }
-    }
-    return 0;
-}
-
-static inline int varint(struct cursor *c, uint64_t *value)
-{
-    if (c->at < c->end && *c->at < 0x80) {
-        *value = *c->at++;
-        return 1;
-    }
-    return varint_slow(c, value);
-}
-
-static inline int bytes(struct cursor *c, struct dl_slice *slice)
-{
-    uint64_t size;
-    if (!varint(c, &size) || size > (size_t)(c->end - c->at)) return 0;
-    *slice = dl_slice_of(c->at, (size_t)size);
-    c->at += size;
-    return 1;
-}
-
-static inline int fixed32(struct cursor *c, uint32_t *bits)
-{
-    if (c->end - c->at < 4) return 0;
-    memcpy(bits, c->at, 4);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    *bits = __builtin_bswap32(*bits);
-#endif
-    c->at += 4;
-    return 1;
-}
 
 #define EXPONENT_BITS 0x7f800000u
 
@@ -68,39 +18,23 @@ static inline int is_finite(uint32_t bits)
     return (bits & EXPONENT_BITS) != EXPONENT_BITS;
 }
 
-static int skip(struct cursor *c, uint64_t tag)
-{
-    uint64_t value;
-    struct dl_slice slice;
-    size_t fixed;
-    switch (tag & 7) {
-    case WIRE_VARINT:
-        return varint(c, &value);
-    case WIRE_BYTES:
-        return bytes(c, &slice);
-    case WIRE_FIXED64:
-        fixed = 8;
-        break;
-    case WIRE_FIXED32:
-        fixed = 4;
-        break;
-    default:
-        return 0; /* groups are long gone from protobuf */
-    }
-    if ((size_t)(c->end - c->at) < fixed) return 0;
-    c->at += fixed;
-    return 1;
-}
-
-static __attribute__((cold, noinline)) int broken(const struct cursor *c, const uint8_t *start,
-                                                  uint64_t tag, const struct dl_decode_fault *fault)
+static __attribute__((cold, noinline)) int broken(const struct dl_wire_cursor *c,
+                                                  const uint8_t *start, uint64_t tag,
+                                                  const struct dl_decode_fault *fault)
 {
     static const uint8_t fields[] = {
         DL_FIELD_NONE,   DL_FIELD_SRC,      DL_FIELD_DST, DL_FIELD_TIME, DL_FIELD_TYPE,
         DL_FIELD_WEIGHT, DL_FIELD_FEATURES, DL_FIELD_ID,  DL_FIELD_SRC,  DL_FIELD_DST};
-    static const uint8_t wires[] = {0,           WIRE_BYTES,   WIRE_BYTES, WIRE_VARINT,
-                                    WIRE_BYTES,  WIRE_FIXED32, WIRE_BYTES, WIRE_BYTES,
-                                    WIRE_VARINT, WIRE_VARINT};
+    static const uint8_t wires[] = {0,
+                                    DL_WIRE_BYTES,
+                                    DL_WIRE_BYTES,
+                                    DL_WIRE_VARINT,
+                                    DL_WIRE_BYTES,
+                                    DL_WIRE_FIXED32,
+                                    DL_WIRE_BYTES,
+                                    DL_WIRE_BYTES,
+                                    DL_WIRE_VARINT,
+                                    DL_WIRE_VARINT};
     uint64_t number = tag >> 3, wire = tag & 7;
     size_t offset = (size_t)(c->at - start);
     if (number == 0 || number > 0x1fffffff)
@@ -108,7 +42,7 @@ static __attribute__((cold, noinline)) int broken(const struct cursor *c, const 
             fault, DL_ERR_INVALID, "message is not protobuf: no field number at byte %zu", offset);
     uint8_t field = number <= 9 ? fields[number] : DL_FIELD_NONE;
     if (field != DL_FIELD_NONE && wire != wires[number] &&
-        !(field == DL_FIELD_FEATURES && wire == WIRE_FIXED32))
+        !(field == DL_FIELD_FEATURES && wire == DL_WIRE_FIXED32))
         return dl_event_fail(fault, (enum dl_event_field)field, DL_ERR_INVALID,
                              "%s (field %" PRIu64 ") has wire type %" PRIu64
                              ", not that of driftline.v1.EdgeEvent; is the source protobuf of "
@@ -183,7 +117,7 @@ static int add_features(struct dl_edge_event *event, struct dl_slice packed,
 int dl_event_decode_protobuf(struct dl_event_decoder *decoder, struct dl_slice message,
                              struct dl_edge_event *event, const struct dl_decode_fault *fault)
 {
-    struct cursor c = {message.data, message.data + message.size};
+    struct dl_wire_cursor c = {message.data, message.data + message.size};
     uint64_t value, tag;
     uint32_t bits;
     struct dl_slice slice;
@@ -201,63 +135,63 @@ int dl_event_decode_protobuf(struct dl_event_decoder *decoder, struct dl_slice m
         tag = *c.at++;
         if (tag >= 0x80) {
             c.at--;
-            if (!varint_slow(&c, &tag))
+            if (!dl_wire_read_varint_slow(&c, &tag))
                 return dl_event_fail_message(fault, DL_ERR_INVALID,
                                              "message is truncated in a field's tag after %zu "
                                              "bytes",
                                              message.size);
         }
         switch (tag) {
-        case TAG(1, WIRE_BYTES):
-            if (!bytes(&c, &event->src)) return broken(&c, message.data, tag, fault);
+        case TAG(1, DL_WIRE_BYTES):
+            if (!dl_wire_read_bytes(&c, &event->src)) return broken(&c, message.data, tag, fault);
             src_is_number = 0;
             break;
-        case TAG(2, WIRE_BYTES):
-            if (!bytes(&c, &event->dst)) return broken(&c, message.data, tag, fault);
+        case TAG(2, DL_WIRE_BYTES):
+            if (!dl_wire_read_bytes(&c, &event->dst)) return broken(&c, message.data, tag, fault);
             dst_is_number = 0;
             break;
-        case TAG(3, WIRE_VARINT):
-            if (!varint(&c, &value)) return broken(&c, message.data, tag, fault);
+        case TAG(3, DL_WIRE_VARINT):
+            if (!dl_wire_read_varint(&c, &value)) return broken(&c, message.data, tag, fault);
             event->time = (int64_t)value;
             has_time = 1;
             break;
-        case TAG(4, WIRE_BYTES):
-            if (!bytes(&c, &event->type)) return broken(&c, message.data, tag, fault);
+        case TAG(4, DL_WIRE_BYTES):
+            if (!dl_wire_read_bytes(&c, &event->type)) return broken(&c, message.data, tag, fault);
             break;
-        case TAG(5, WIRE_FIXED32):
-            if (!fixed32(&c, &bits)) return broken(&c, message.data, tag, fault);
+        case TAG(5, DL_WIRE_FIXED32):
+            if (!dl_wire_read_fixed32(&c, &bits)) return broken(&c, message.data, tag, fault);
             memcpy(&event->weight, &bits, 4);
             if (!is_finite(bits))
                 return fail_number("weight", 0, DL_FIELD_WEIGHT, event->weight, fault);
             event->has_weight = 1;
             break;
-        case TAG(6, WIRE_BYTES):
-            if (!bytes(&c, &slice)) return broken(&c, message.data, tag, fault);
+        case TAG(6, DL_WIRE_BYTES):
+            if (!dl_wire_read_bytes(&c, &slice)) return broken(&c, message.data, tag, fault);
             status = add_features(event, slice, fault);
             if (status) return status;
             break;
-        case TAG(6, WIRE_FIXED32):
+        case TAG(6, DL_WIRE_FIXED32):
             if (c.end - c.at < 4) return broken(&c, message.data, tag, fault);
             status = add_features(event, dl_slice_of(c.at, 4), fault);
             if (status) return status;
             c.at += 4;
             break;
-        case TAG(7, WIRE_BYTES):
-            if (!bytes(&c, &event->id)) return broken(&c, message.data, tag, fault);
+        case TAG(7, DL_WIRE_BYTES):
+            if (!dl_wire_read_bytes(&c, &event->id)) return broken(&c, message.data, tag, fault);
             break;
-        case TAG(8, WIRE_VARINT):
-            if (!varint(&c, &value)) return broken(&c, message.data, tag, fault);
+        case TAG(8, DL_WIRE_VARINT):
+            if (!dl_wire_read_varint(&c, &value)) return broken(&c, message.data, tag, fault);
             src_number = (int64_t)value;
             src_is_number = 1;
             break;
-        case TAG(9, WIRE_VARINT):
-            if (!varint(&c, &value)) return broken(&c, message.data, tag, fault);
+        case TAG(9, DL_WIRE_VARINT):
+            if (!dl_wire_read_varint(&c, &value)) return broken(&c, message.data, tag, fault);
             dst_number = (int64_t)value;
             dst_is_number = 1;
             break;
         default:
             /* Fields up to 9 are known; here they have the wrong wire type. */
-            if (tag < TAG(10, 0) || tag >> 3 > 0x1fffffff || !skip(&c, tag))
+            if (tag < TAG(10, 0) || tag >> 3 > 0x1fffffff || !dl_wire_skip(&c, tag))
                 return broken(&c, message.data, tag, fault);
         }
     }
@@ -275,7 +209,7 @@ int dl_event_decode_protobuf(struct dl_event_decoder *decoder, struct dl_slice m
 int dl_event_decode_confluent(struct dl_event_decoder *decoder, struct dl_slice message,
                               struct dl_edge_event *event, const struct dl_decode_fault *fault)
 {
-    struct cursor c = {message.data, message.data + message.size};
+    struct dl_wire_cursor c = {message.data, message.data + message.size};
     const struct dl_event_decoder_config *config = &decoder->config;
     if (message.size < 6)
         return dl_event_fail_message(fault, DL_ERR_INVALID,
@@ -296,11 +230,11 @@ int dl_event_decode_confluent(struct dl_event_decoder *decoder, struct dl_slice 
                                      schema, config->confluent_schema_id);
     c.at += 5;
     uint64_t count, index = 0;
-    if (!varint(&c, &count))
+    if (!dl_wire_read_varint(&c, &count))
         return dl_event_fail_message(fault, DL_ERR_INVALID,
                                      "message is truncated in its schema indexes");
     /* Zigzag: odd is negative, and a nested message is no event of ours. */
-    if (count == 2 && !varint(&c, &index))
+    if (count == 2 && !dl_wire_read_varint(&c, &index))
         return dl_event_fail_message(fault, DL_ERR_INVALID,
                                      "message is truncated in its schema indexes");
     if ((count != 0 && count != 2) || index % 2 || index / 2 != config->confluent_message_index)

@@ -126,7 +126,8 @@ static void finish_topic(struct dl_config *config, const char *key, const char *
 
 static void finish_pointer(struct dl_config *config, const char *key, const char *pointer)
 {
-    if (config->source.encoding == DL_ENCODING_JSON && *pointer && *pointer != '/')
+    if (config->source.encoding == DL_ENCODING_JSON && *pointer && *pointer != '/' &&
+        strcmp(pointer, "-") != 0)
         problem_at(config, key, "a JSON pointer begins with a slash, such as /user/id");
     if (*pointer && (config->source.encoding == DL_ENCODING_PROTOBUF ||
                      config->source.encoding == DL_ENCODING_CONFLUENT))

@@ -58,14 +58,17 @@ const struct dl_config_key dl_config_keys[] = {
     TEXT("source.mapping.time", source.mapping.time, "", NULL,
          "JSON pointer or CSV column of the event time. Empty: time."),
     TEXT("source.mapping.type", source.mapping.type, "", NULL,
-         "JSON pointer or CSV column of the event type. Empty: type, where there is one."),
+         "JSON pointer or CSV column of the event type. Empty: type, where there is one; \"-\": "
+         "none."),
     TEXT("source.mapping.weight", source.mapping.weight, "", NULL,
-         "JSON pointer or CSV column of the weight. Empty: weight, where there is one."),
+         "JSON pointer or CSV column of the weight. Empty: weight, where there is one; \"-\": "
+         "none."),
     TEXTS("source.mapping.features", source.mapping.features, NULL,
           "JSON pointer of an array of numbers, or one pointer or column for each feature. Empty: "
-          "features, where there are any."),
+          "features, where there are any; \"-\": none."),
     TEXT("source.mapping.id", source.mapping.id, "", NULL,
-         "JSON pointer or CSV column of the event's id. Empty: id, where there is one."),
+         "JSON pointer or CSV column of the event's id. Empty: id, where there is one; \"-\": "
+         "none."),
     CHOICE("source.time_unit", source.time_unit, "", "ticks|s|ms|us|ns|iso8601", "--time-unit",
            "Unit of event times; ticks is for data that is not wall-clock. Required when "
            "source.kind is kafka; otherwise ticks by default."),

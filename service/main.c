@@ -17,6 +17,8 @@ static const struct command {
     int (*run)(int argc, char **argv);
     const char *summary;
 } commands[] = {
+    {"train", dl_cmd_train, "learn a model from a recorded feed"},
+    {"evaluate", dl_cmd_evaluate, "measure a model on a span that it has not seen"},
     {"check", dl_cmd_check, "validate configuration, store and model; say what is wrong and where"},
 };
 #define COMMANDS (sizeof commands / sizeof *commands)

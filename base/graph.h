@@ -140,6 +140,9 @@ uint32_t dl_graph_window(const struct dl_graph *graph, uint32_t node, uint32_t m
  * something, else 0 and zeros. */
 int dl_graph_pair(const struct dl_graph *graph, uint32_t u, uint32_t v, struct dl_pair_state *pair);
 
+/* Pairs that are kept now. */
+uint64_t dl_graph_pairs(const struct dl_graph *graph);
+
 /* The destinations named most often by the last 1,024 events, most often first,
  * ties by recency: up to `max`. Returns how many. */
 uint32_t dl_graph_popular_destinations(const struct dl_graph *graph, uint32_t max, uint32_t *out);

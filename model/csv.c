@@ -7,7 +7,6 @@
 #include "model/csv.h"
 
 #include <errno.h>
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,12 +14,14 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/digest.h"
+
 #define BLOCK_BYTES (4 * DL_CSV_RECORD_BYTES_MAX)
 
 struct dl_csv {
     char name[200];
     gzFile file;
-    EVP_MD_CTX *digest;
+    struct dl_digest *digest;
     uint64_t total_bytes;
     uint64_t line, next_line; /* of the record last read, of the next one */
     size_t begin, end;        /* text not yet handed out */
@@ -38,8 +39,7 @@ int dl_csv_open(const char *path, struct dl_csv **out, struct dl_error *error)
     if (!csv) return dl_error_set(error, DL_ERR_NOMEM, "%s: out of memory", path);
     snprintf(csv->name, sizeof csv->name, "%s", strcmp(path, "-") == 0 ? "standard input" : path);
     csv->next_line = 1;
-    csv->digest = EVP_MD_CTX_new();
-    if (!csv->digest || EVP_DigestInit_ex(csv->digest, EVP_sha256(), NULL) != 1) {
+    if (dl_digest_new(&csv->digest) != DL_OK) {
         dl_csv_close(csv);
         return dl_error_set(error, DL_ERR_NOMEM, "%s: out of memory", path);
     }
@@ -69,7 +69,7 @@ void dl_csv_close(struct dl_csv *csv)
 {
     if (!csv) return;
     if (csv->file) gzclose(csv->file);
-    EVP_MD_CTX_free(csv->digest);
+    dl_digest_free(csv->digest);
     free(csv);
 }
 
@@ -94,7 +94,7 @@ static int refill(struct dl_csv *csv, struct dl_error *error)
         csv->at_end = 1;
         return DL_OK;
     }
-    EVP_DigestUpdate(csv->digest, csv->block + csv->end, (size_t)count);
+    dl_digest_update(csv->digest, csv->block + csv->end, (size_t)count);
     csv->end += (size_t)count;
     return DL_OK;
 }
@@ -223,9 +223,5 @@ void dl_csv_position(const struct dl_csv *csv, uint64_t *read_bytes, uint64_t *t
 
 void dl_csv_hash(struct dl_csv *csv, char hex[65])
 {
-    uint8_t hash[EVP_MAX_MD_SIZE];
-    unsigned size = 0;
-
-    EVP_DigestFinal_ex(csv->digest, hash, &size);
-    for (unsigned i = 0; i < 32; i++) snprintf(hex + 2 * i, 3, "%02x", hash[i]);
+    dl_digest_finish_hex(csv->digest, hex);
 }

@@ -79,8 +79,8 @@ static int choose_positions(struct run *run, struct dl_error *error)
 
     if (options->inductive) {
         held_out = malloc(run->dataset->node_count);
-        if (!held_out || dl_split_hold_out(run->dataset, &run->split, options->seed, held_out,
-                                           &held_out_count) != DL_OK) {
+        if (!held_out || dl_split_hold_out(run->dataset, &run->split, options->hold_out_seed,
+                                           held_out, &held_out_count) != DL_OK) {
             free(held_out);
             return dl_error_set(error, DL_ERR_NOMEM, "out of memory");
         }

@@ -21,13 +21,14 @@ struct dl_evaluate_options {
     enum dl_ties ties;
     enum dl_negatives_kind negatives;
     enum dl_split_part part;
-    uint64_t seed;       /* of negatives, of the order under shuffle, of the held-out nodes */
-    uint32_t draws;      /* negatives of each event for AP and AUC, 1..DL_EVALUATE_DRAWS_MAX */
-    uint32_t candidates; /* clean destinations to rank among; 0: no ranking */
-    uint64_t limit;      /* at most so many events, spread evenly over the span; 0: all */
-    int only_seen;       /* draw from destinations seen before the event, as a live feed does */
-    int inductive;       /* only edges that touch a held-out node */
-    uint32_t threads;    /* 0: one for each processor */
+    uint64_t seed;          /* of negatives and of the order under shuffle */
+    uint32_t draws;         /* negatives of each event for AP and AUC, 1..DL_EVALUATE_DRAWS_MAX */
+    uint32_t candidates;    /* clean destinations to rank among; 0: no ranking */
+    uint64_t limit;         /* at most so many events, spread evenly over the span; 0: all */
+    int only_seen;          /* draw from destinations seen before the event, as a live feed does */
+    int inductive;          /* only edges that touch a held-out node */
+    uint64_t hold_out_seed; /* which nodes those are: the seed of the model's training */
+    uint32_t threads;       /* 0: one for each processor */
     struct dl_progress progress;
 };
 

@@ -72,6 +72,7 @@ static const struct field fields[] = {
     FIELD("train.seconds", F64, train_seconds),
     FIELD("train.epochs", U32, epochs),
     FIELD("train.until", I64, trained_until),
+    FIELD("train.held_out", U64, held_out_nodes),
     FIELD("data.sha256", TEXT, data_hash),
     FIELD("data.edges", U64, data_edges),
     FIELD("data.nodes", U64, data_nodes),

@@ -26,18 +26,19 @@ struct dl_model_info {
     struct dl_encoding encoding;
     struct dl_calibration calibration;
     enum dl_time_unit time_unit;
-    char ties[16];       /* tie policy it was trained under: strict, stream, shuffle */
-    char negatives[16];  /* random, mixed */
+    char ties[16];      /* tie policy it was trained under: strict, stream, shuffle */
+    char negatives[16]; /* random, mixed */
     uint64_t seed;
-    char data_hash[65];  /* SHA-256 of the training file, hex */
+    char data_hash[65]; /* SHA-256 of the training file, hex */
     uint64_t data_edges, data_nodes, data_timestamps;
-    int64_t trained_until; /* largest event time seen in training */
+    int64_t trained_until;   /* largest event time seen in training */
+    uint64_t held_out_nodes; /* kept out of training, drawn by `seed` (split.h); 0: none */
     double validation_ap, validation_auc, validation_mrr, validation_ece;
     double validation_entropy[DL_LAYERS_MAX]; /* mean attention entropy by layer */
     double train_seconds;
     uint32_t epochs;
     /* Set by load: */
-    char version[17];    /* first 16 hex digits of the file's SHA-256 */
+    char version[17]; /* first 16 hex digits of the file's SHA-256 */
     uint64_t parameters;
 };
 

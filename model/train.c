@@ -430,6 +430,7 @@ static int prepare(struct trainer *trainer, struct dl_model_info *info, struct d
             dl_split_hold_out(trainer->dataset, &trainer->split, options->seed, trainer->held_out,
                               &held_out_count) != DL_OK)
             return dl_error_set(error, DL_ERR_NOMEM, "out of memory");
+        info->held_out_nodes = held_out_count;
     }
     int status =
         dl_network_new(&info->config, &info->encoding,

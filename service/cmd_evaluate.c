@@ -80,9 +80,8 @@ static void help(void)
         "  --limit N             at most N events, spread evenly over the span\n"
         "  --destinations WHICH  negatives from all destinations of the file (default), or from\n"
         "                        those seen before the event, as a live feed has them\n"
-        "  --setting S           transductive (default), or inductive: edges of held-out nodes, "
-        "for\n"
-        "                        a model from train --hold-out with the same --seed\n"
+        "  --setting S           transductive (default), or inductive: only edges of the nodes\n"
+        "                        that train --hold-out kept out\n"
         "  --seed N              of negatives and of the order under shuffle (0)\n"
         "  --threads N           (one for each processor); does not change the result\n"
         "  --json                print one JSON object instead of a report\n"
@@ -386,6 +385,14 @@ int dl_cmd_evaluate(int argc, char **argv)
             status = dl_error_set(&error, DL_ERR_INVALID,
                                   "%s: trained under \"%s\", which is no tie policy: state --ties",
                                   a.model, info->ties);
+            goto done;
+        }
+        a.evaluate.hold_out_seed = info->seed;
+        if (a.evaluate.inductive && info->held_out_nodes == 0) {
+            status = dl_error_set(&error, DL_ERR_INVALID,
+                                  "%s: learnt from all nodes, so none is unseen: train it with "
+                                  "--hold-out for the inductive setting",
+                                  a.model);
             goto done;
         }
         if (!a.data.time_unit_given) {

@@ -20,6 +20,8 @@ static const struct command {
     {"train", dl_cmd_train, "learn a model from a recorded feed"},
     {"evaluate", dl_cmd_evaluate, "measure a model on a span that it has not seen"},
     {"check", dl_cmd_check, "validate configuration, store and model; say what is wrong and where"},
+    {"train", dl_cmd_train, "learn a model from a recorded feed"},
+    {"evaluate", dl_cmd_evaluate, "measure a model or a baseline on a recorded feed"},
 };
 #define COMMANDS (sizeof commands / sizeof *commands)
 

@@ -1,2 +1,7 @@
-# The dashboard's files are embedded by the assembler, which reports no dependency.
+# The dashboard: its files are embedded by the assembler, which reports no
+# dependency, and a server over invented data lets a browser test it alone.
 $(OUT)/obj/service/web_assets.o: $(wildcard service/web/*)
+
+$(OUT)/tests/web-demo-server: $(OUT)/obj/tests/support/web/demo_server.o $(LINK_service)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(PKG_LIBS)

@@ -83,15 +83,15 @@ Test(metrics, histogram_buckets_are_cumulative_and_include_their_bound)
     dl_histogram_observe(service.surprise_bits, 1000);
     dl_histogram_observe(service.surprise_bits, NAN);
     char *text = written(DL_METRICS_PROMETHEUS);
-    cr_assert(has_line(text, "driftline_surprise_bits_bucket{le=\"0.01\"} 1"));
-    cr_assert(has_line(text, "driftline_surprise_bits_bucket{le=\"0.05\"} 2"));
-    cr_assert(has_line(text, "driftline_surprise_bits_bucket{le=\"16\"} 2"));
-    cr_assert(has_line(text, "driftline_surprise_bits_bucket{le=\"+Inf\"} 3"));
-    cr_assert(has_line(text, "driftline_surprise_bits_sum 1000.03"));
-    cr_assert(has_line(text, "driftline_surprise_bits_count 3"));
+    cr_assert(has_line(text, "driftline_surprise_bucket{le=\"0.01\"} 1"));
+    cr_assert(has_line(text, "driftline_surprise_bucket{le=\"0.05\"} 2"));
+    cr_assert(has_line(text, "driftline_surprise_bucket{le=\"16\"} 2"));
+    cr_assert(has_line(text, "driftline_surprise_bucket{le=\"+Inf\"} 3"));
+    cr_assert(has_line(text, "driftline_surprise_sum 1000.03"));
+    cr_assert(has_line(text, "driftline_surprise_count 3"));
     free(text);
     text = written(DL_METRICS_OPENMETRICS);
-    cr_assert(has_line(text, "driftline_surprise_bits_bucket{le=\"16.0\"} 2"));
+    cr_assert(has_line(text, "driftline_surprise_bucket{le=\"16.0\"} 2"));
     free(text);
 }
 

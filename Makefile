@@ -96,7 +96,7 @@ UNIT_PROGS := $(foreach m,$(MODULES),$(if $(wildcard tests/unit/$m/*.c),$(OUT)/t
 KIND_PROGS := $(foreach k,kernels grad fault sim regress,$(if $(wildcard tests/$k/*.c),$(OUT)/tests/$k))
 TEST_PROGS := $(UNIT_PROGS) $(KIND_PROGS)
 SUPPORT    := $(call obj,$(wildcard tests/support/*.c))
-TEST_ARGS  ?= --timeout 600
+TEST_ARGS  ?= --timeout 600 --ignore-warnings
 TEST_LIBS   = -lcriterion $(PKG_LIBS)
 
 define unit_rule

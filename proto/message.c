@@ -309,7 +309,7 @@ static int check_text(const struct dl_field *field, uint32_t index, struct dl_sl
     if (!dl_text_name_valid(text))
         return dl_error_set(error, DL_ERR_INVALID, "%s \"%s\" is not UTF-8 without NUL",
                             name_of(field, index, name), dl_text_quote(text, shown));
-    if (text.size == 0 && field->flags & DL_FIELD_REQUIRED)
+    if (text.size == 0 && field->flags & (DL_FIELD_REQUIRED | DL_FIELD_NONEMPTY))
         return dl_error_set(error, DL_ERR_INVALID, "%s is missing or empty",
                             name_of(field, index, name));
     return DL_OK;

@@ -42,8 +42,9 @@ enum dl_field_kind {
 };
 
 enum dl_field_flags {
-    DL_FIELD_REQUIRED = 1, /* a string that may not be empty, or a list that may not */
-    DL_FIELD_FINITE = 2    /* a number that may not be NaN or infinite */
+    DL_FIELD_REQUIRED = 1, /* must be there: a string that is not empty, a list with an element */
+    DL_FIELD_FINITE = 2,   /* a number that may not be NaN or infinite */
+    DL_FIELD_NONEMPTY = 4  /* a list of strings, none of which is empty; the list may be */
 };
 
 #define DL_FIELD_NOWHERE UINT32_MAX

@@ -1,22 +1,100 @@
 /* Tokens of a pair from a query. */
+#include "model/features.h"
+
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
-#include "model/features.h"
 
-const char *const dl_token_column_names[DL_TOKEN_COLUMNS] = {
-    "weight", "direction", "other", "elapsed", "lag_0", "lag_1", "age",
+/* ---- names ------------------------------------------------------------------------------ */
+
+struct column {
+    uint32_t first, count;
+    const char *name;
 };
 
-const char *const dl_self_column_names[DL_SELF_COLUMNS] = {
-    "history",        "now",          "now_count",      "now_out",
-    "lag_1",          "lag",          "before_count",   "before_out",
-    "previous_lag_1", "previous_lag", "previous_count", "previous_out",
-    "total",          "pair",         "pair_lag_0",     "pair_lag_1",
-    "pair_out",       "pair_lag",     "pair_weight",    "pair_count",
-    "pair_share",
+static const struct column token_columns[] = {
+    {DL_TOKEN_WEIGHT, 1, "weight"}, {DL_TOKEN_DIRECTION, 1, "direction"},
+    {DL_TOKEN_OTHER, 1, "other"},   {DL_TOKEN_ELAPSED, 1, "elapsed"},
+    {DL_TOKEN_LAG_0, 1, "lag_0"},   {DL_TOKEN_LAG_1, 1, "lag_1"},
+    {DL_TOKEN_AGE, 1, "age"},
 };
+
+static const struct column self_columns[] = {
+    {DL_SELF_HISTORY, 1, "history"},
+    {DL_SELF_NOW, 1, "now"},
+    {DL_SELF_NOW_COUNT, 1, "now_count"},
+    {DL_SELF_NOW_OUT, 1, "now_out"},
+    {DL_SELF_LAG_1, 1, "lag_1"},
+    {DL_SELF_LAG, 1, "lag"},
+    {DL_SELF_BEFORE_COUNT, 1, "before_count"},
+    {DL_SELF_BEFORE_OUT, 1, "before_out"},
+    {DL_SELF_PREVIOUS_LAG_1, 1, "previous_lag_1"},
+    {DL_SELF_PREVIOUS_LAG, 1, "previous_lag"},
+    {DL_SELF_PREVIOUS_COUNT, 1, "previous_count"},
+    {DL_SELF_PREVIOUS_OUT, 1, "previous_out"},
+    {DL_SELF_TOTAL, 1, "total"},
+    {DL_SELF_OUT, 1, "out"},
+    {DL_SELF_IN, 1, "in"},
+    {DL_SELF_OUT_SHARE, 1, "out_share"},
+    {DL_SELF_OUT_ELAPSED, 1, "out_elapsed"},
+    {DL_SELF_IN_ELAPSED, 1, "in_elapsed"},
+    {DL_SELF_OUT_AGE, 1, "out_age"},
+    {DL_SELF_IN_AGE, 1, "in_age"},
+    {DL_SELF_FIRST_ELAPSED, 1, "first_elapsed"},
+    {DL_SELF_FIRST_AGE, 1, "first_age"},
+    {DL_SELF_TENURE, 1, "tenure"},
+    {DL_SELF_RATE_OUT, DL_RATE_HORIZONS, "rate_out"},
+    {DL_SELF_RATE_IN, DL_RATE_HORIZONS, "rate_in"},
+    {DL_SELF_RING_ACTIVE, DL_RING_LAGS, "ring_active"},
+    {DL_SELF_RING_OUT, DL_RING_LAGS, "ring_out"},
+    {DL_SELF_RING_IN, DL_RING_LAGS, "ring_in"},
+    {DL_SELF_PAIR, 1, "pair"},
+    {DL_SELF_PAIR_LAG_0, 1, "pair_lag_0"},
+    {DL_SELF_PAIR_LAG_1, 1, "pair_lag_1"},
+    {DL_SELF_PAIR_OUT, 1, "pair_out"},
+    {DL_SELF_PAIR_LAG, 1, "pair_lag"},
+    {DL_SELF_PAIR_WEIGHT, 1, "pair_weight"},
+    {DL_SELF_PAIR_COUNT, 1, "pair_count"},
+    {DL_SELF_PAIR_SHARE, 1, "pair_share"},
+    {DL_SELF_PAIR_RANK, 1, "pair_rank"},
+    {DL_SELF_PAIR_MUTUAL, 1, "pair_mutual"},
+    {DL_SELF_PAIR_EXISTS, 2, "pair_exists"},
+    {DL_SELF_PAIR_LAGS, 2, "pair_lags"},
+    {DL_SELF_PAIR_ELAPSED, 2, "pair_elapsed"},
+    {DL_SELF_PAIR_AGE, 2, "pair_age"},
+    {DL_SELF_PAIR_COUNTS, 2, "pair_counts"},
+    {DL_SELF_PAIR_DECAYED, 2, "pair_decayed"},
+    {DL_SELF_PAIR_FLAGS, 2 * DL_FLAG_LAGS, "pair_flags"},
+    {DL_SELF_COMMON, 1, "common"},
+    {DL_SELF_COMMON_RANK, 1, "common_rank"},
+};
+
+static void name_of(const struct column *columns, size_t count, uint32_t column, char name[32])
+{
+    for (size_t i = 0; i < count; i++) {
+        if (column < columns[i].first || column >= columns[i].first + columns[i].count) continue;
+        if (columns[i].count == 1)
+            snprintf(name, 32, "%s", columns[i].name);
+        else
+            snprintf(name, 32, "%s.%u", columns[i].name, column - columns[i].first);
+        return;
+    }
+    DL_CHECK(!"a column without a name");
+}
+
+void dl_token_column_name(uint32_t column, char name[32])
+{
+    name_of(token_columns, sizeof token_columns / sizeof *token_columns, column, name);
+}
+
+void dl_self_column_name(uint32_t column, char name[32])
+{
+    name_of(self_columns, sizeof self_columns / sizeof *self_columns, column, name);
+}
+
+/* ---- memory ------------------------------------------------------------------------------ */
 
 struct dl_token_layout dl_token_layout_of(const struct dl_network_config *config)
 {
@@ -29,20 +107,30 @@ struct dl_token_layout dl_token_layout_of(const struct dl_network_config *config
 }
 
 void dl_batch_carve(struct dl_batch *batch, struct dl_arena *arena,
-                    const struct dl_network_config *config, uint32_t pairs_max)
+                    const struct dl_network_config *config, const struct dl_encoding *encoding,
+                    uint32_t pairs_max)
 {
-    size_t window_rows = (size_t)pairs_max * 2 * config->window;
+    const size_t window_rows = (size_t)pairs_max * 2 * config->window, window = config->window;
+    batch->config = config;
+    batch->encoding = encoding;
+    batch->layout = dl_token_layout_of(config);
     batch->pairs_max = pairs_max;
     batch->rows_max = pairs_max * 2 * (config->window + 1);
+    batch->query = NULL;
     batch->start = dl_arena_take(arena, pairs_max + 1, sizeof *batch->start);
     batch->source_rows = dl_arena_take(arena, pairs_max, sizeof *batch->source_rows);
     batch->place = dl_arena_take(arena, pairs_max, sizeof *batch->place);
     batch->position = dl_arena_take(arena, batch->rows_max, sizeof *batch->position);
     batch->self = dl_arena_take(arena, (size_t)pairs_max * 2 * DL_SELF_COLUMNS, sizeof(dl_real));
-    batch->token =
-        dl_arena_take(arena, window_rows * dl_token_layout_of(config).columns, sizeof(dl_real));
+    batch->token = dl_arena_take(arena, window_rows * batch->layout.columns, sizeof(dl_real));
     batch->elapsed = dl_arena_take(arena, window_rows, sizeof(dl_real));
     batch->seen = dl_arena_take(arena, window_rows * 2, sizeof *batch->seen);
+    batch->source_self = dl_arena_take(arena, DL_SELF_COLUMNS, sizeof(dl_real));
+    batch->source_token = dl_arena_take(arena, window * batch->layout.columns, sizeof(dl_real));
+    batch->source_elapsed = dl_arena_take(arena, window, sizeof(dl_real));
+    for (int s = 0; s < 2; s++)
+        batch->peers[s] = dl_arena_take(arena, window, sizeof *batch->peers[s]);
+    batch->source_seen = dl_arena_take(arena, window, sizeof *batch->source_seen);
 }
 
 void dl_batch_clear(struct dl_batch *batch)
@@ -51,16 +139,19 @@ void dl_batch_clear(struct dl_batch *batch)
     batch->start[0] = 0;
 }
 
+/* ---- units ------------------------------------------------------------------------------- */
+
 /* L(x); x ≥ 0. */
 static dl_real log_of(double x)
 {
-    return DL_REAL_FN(log1p)((dl_real)x) / 4;
+    return DL_REAL_FN(log)((dl_real)(1 + x)) / 4;
 }
 
-static dl_real weight_of(const struct dl_encoding *encoding, float weight)
+static dl_real weight_of(const struct dl_batch *batch, float weight)
 {
-    double w = copysign(log1p(fabs((double)weight)), (double)weight);
-    return (dl_real)((w - encoding->weight_mean) / encoding->weight_sd);
+    double w =
+        copysign((double)DL_REAL_FN(log)((dl_real)(1 + fabs((double)weight))), (double)weight);
+    return (dl_real)((w - batch->encoding->weight_mean) / batch->encoding->weight_sd);
 }
 
 static uint32_t lag_of(const struct dl_query *query, uint32_t ordinal)
@@ -68,10 +159,26 @@ static uint32_t lag_of(const struct dl_query *query, uint32_t ordinal)
     return query->ordinal > ordinal ? query->ordinal - ordinal : 0;
 }
 
-static dl_real share_of(uint32_t part, uint32_t whole)
+/* In gaps; 0 for what is not in the query's past. */
+static double elapsed_of(const struct dl_batch *batch, int64_t time)
 {
-    return whole > 0 ? (dl_real)part / (dl_real)whole : 0;
+    const struct dl_query *query = batch->query;
+    return query->time > time ? ((double)query->time - (double)time) / batch->encoding->gap : 0;
 }
+
+/* L(events of the feed since `seq`, itself included). */
+static dl_real age_of(const struct dl_batch *batch, uint64_t seq)
+{
+    uint64_t events = batch->query->feed.events;
+    return batch->config->arrival_age && events > seq ? log_of((double)(events - seq)) : 0;
+}
+
+static dl_real share_of(double part, double whole)
+{
+    return whole > 0 ? (dl_real)(part / whole) : 0;
+}
+
+/* ---- a node's own token ------------------------------------------------------------------ */
 
 static void activity(dl_real *to, const struct dl_query *query, const struct dl_node_state *state)
 {
@@ -95,10 +202,69 @@ static void activity(dl_real *to, const struct dl_query *query, const struct dl_
     to[DL_SELF_PREVIOUS_OUT] = share_of(previous->out, count);
 }
 
-/* `out`: the direction of the pair's state that leads away from this side. */
-static void pair_memory(dl_real *to, const struct dl_encoding *encoding,
-                        const struct dl_query *query, const struct dl_pair_state *pair, int out)
+static void history(dl_real *to, const struct dl_batch *batch, const struct dl_node_state *state)
 {
+    const uint64_t events = batch->query->feed.events;
+    if (state->events == 0) return;
+    to[DL_SELF_OUT] = state->events_out > 0;
+    to[DL_SELF_IN] = state->events_in > 0;
+    to[DL_SELF_OUT_SHARE] =
+        share_of((double)state->events_out, (double)state->events_out + (double)state->events_in);
+    to[DL_SELF_FIRST_ELAPSED] = log_of(elapsed_of(batch, state->first_time));
+    if (state->events_out > 0)
+        to[DL_SELF_OUT_ELAPSED] = log_of(elapsed_of(batch, state->last_out_time));
+    if (state->events_in > 0)
+        to[DL_SELF_IN_ELAPSED] = log_of(elapsed_of(batch, state->last_in_time));
+    if (!batch->config->arrival_age) return;
+    to[DL_SELF_FIRST_AGE] = age_of(batch, state->first_seq);
+    to[DL_SELF_TENURE] = events > state->first_seq
+                             ? share_of((double)(events - state->first_seq), (double)events)
+                             : 0;
+    if (state->events_out > 0) to[DL_SELF_OUT_AGE] = age_of(batch, state->last_out_seq);
+    if (state->events_in > 0) to[DL_SELF_IN_AGE] = age_of(batch, state->last_in_seq);
+    for (int h = 0; h < DL_RATE_HORIZONS; h++) {
+        double horizon = (double)(UINT64_C(128) << (3 * h));
+        double since[2] = {
+            events > state->last_out_seq ? (double)(events - 1 - state->last_out_seq) : 0,
+            events > state->last_in_seq ? (double)(events - 1 - state->last_in_seq) : 0};
+        to[DL_SELF_RATE_OUT + h] = log_of((double)state->rate_out[h] * exp(-since[0] / horizon));
+        to[DL_SELF_RATE_IN + h] = log_of((double)state->rate_in[h] * exp(-since[1] / horizon));
+    }
+}
+
+/* Both rings are newest first; a lag beyond the ring stays 0. */
+static void ring(dl_real *to, const struct dl_query *query, const struct dl_node_state *state)
+{
+    const struct dl_snapshot *snapshots = query->feed.snapshots;
+    for (int g = 0; g < DL_GROUP_RING && state->groups[g].ordinal != 0; g++) {
+        const struct dl_group *group = &state->groups[g];
+        uint32_t lag = lag_of(query, group->ordinal);
+        if (lag >= DL_RING_LAGS) break;
+        to[DL_SELF_RING_ACTIVE + lag] = 1;
+        for (int s = 0; s < DL_GROUP_RING; s++) {
+            if (snapshots[s].ordinal != group->ordinal) continue;
+            to[DL_SELF_RING_OUT + lag] = share_of(group->out, snapshots[s].out_max);
+            to[DL_SELF_RING_IN + lag] = share_of(group->in, snapshots[s].in_max);
+        }
+    }
+}
+
+static void node_columns(dl_real *to, const struct dl_batch *batch,
+                         const struct dl_node_state *state)
+{
+    memset(to, 0, DL_SELF_COLUMNS * sizeof *to);
+    activity(to, batch->query, state);
+    history(to, batch, state);
+    ring(to, batch->query, state);
+}
+
+/* ---- what is between the two ---------------------------------------------------------------- */
+
+/* `out`: the direction of the pair's state that leads away from this side. */
+static void pair_memory(dl_real *to, const struct dl_batch *batch, const struct dl_pair_state *pair,
+                        int out)
+{
+    const struct dl_query *query = batch->query;
     if (pair->count[0] == 0 && pair->count[1] == 0) return;
     int last = pair->count[0] == 0 || (pair->count[1] > 0 && pair->last_seq[1] > pair->last_seq[0]);
     uint32_t lag = lag_of(query, pair->last_ordinal[last]);
@@ -108,80 +274,138 @@ static void pair_memory(dl_real *to, const struct dl_encoding *encoding,
     to[DL_SELF_PAIR_LAG_1] = lag == 1;
     to[DL_SELF_PAIR_OUT] = last == out;
     to[DL_SELF_PAIR_LAG] = log_of(lag);
-    to[DL_SELF_PAIR_WEIGHT] = weight_of(encoding, pair->last_weight[last]);
+    to[DL_SELF_PAIR_WEIGHT] = weight_of(batch, pair->last_weight[last]);
     to[DL_SELF_PAIR_COUNT] = log_of(count);
-    to[DL_SELF_PAIR_SHARE] = (dl_real)(pair->count[out] / count);
-}
-
-static void window_token(dl_real *to, const struct dl_network_config *config,
-                         const struct dl_encoding *encoding, const struct dl_query *query,
-                         const struct dl_interaction *event, uint32_t other, dl_real *elapsed)
-{
-    double since = query->time > event->time ? (double)query->time - (double)event->time : 0;
-    uint32_t lag = lag_of(query, event->ordinal);
-    since /= encoding->gap;
-    to[DL_TOKEN_WEIGHT] = weight_of(encoding, event->weight);
-    to[DL_TOKEN_DIRECTION] = event->out ? 1 : -1;
-    to[DL_TOKEN_OTHER] = event->peer == other;
-    to[DL_TOKEN_ELAPSED] = log_of(since);
-    to[DL_TOKEN_LAG_0] = lag == 0;
-    to[DL_TOKEN_LAG_1] = lag == 1;
-    to[DL_TOKEN_AGE] = config->arrival_age && query->feed.events > event->seq
-                           ? log_of((double)(query->feed.events - event->seq))
-                           : 0;
-    *elapsed = (dl_real)(since < DL_ELAPSED_MAX ? since : DL_ELAPSED_MAX);
-}
-
-static void event_features(dl_real *to, const struct dl_network_config *config,
-                           const struct dl_encoding *encoding, const float *features,
-                           uint32_t count)
-{
-    for (uint32_t i = 0; i < config->feature_count; i++) {
-        double value = features != NULL && i < count ? (double)features[i] : 0;
-        to[i] = (dl_real)((value - encoding->feature_mean[i]) / encoding->feature_sd[i]);
+    to[DL_SELF_PAIR_SHARE] = share_of(pair->count[out], count);
+    to[DL_SELF_PAIR_MUTUAL] = pair->count[0] > 0 && pair->count[1] > 0;
+    const uint32_t since = lag_of(query, pair->flags_ordinal);
+    for (int i = 0; i < 2; i++) {
+        int direction = i == 0 ? out : 1 - out;
+        if (pair->count[direction] == 0) continue;
+        to[DL_SELF_PAIR_EXISTS + i] = 1;
+        to[DL_SELF_PAIR_LAGS + i] = log_of(lag_of(query, pair->last_ordinal[direction]));
+        to[DL_SELF_PAIR_ELAPSED + i] = log_of(elapsed_of(batch, pair->last_time[direction]));
+        to[DL_SELF_PAIR_AGE + i] = age_of(batch, pair->last_seq[direction]);
+        to[DL_SELF_PAIR_COUNTS + i] = log_of(pair->count[direction]);
+        to[DL_SELF_PAIR_DECAYED + i] =
+            log_of(ldexp((double)pair->decayed[direction], since < 64 ? -(int)since : -64));
+        for (uint32_t k = since; k < DL_FLAG_LAGS; k++)
+            to[DL_SELF_PAIR_FLAGS + i * DL_FLAG_LAGS + (int)k] =
+                pair->flags[direction] >> (k - since) & 1;
     }
 }
 
-static uint16_t count_of(uint32_t peer, const struct dl_interaction *window, uint32_t count)
+/* The place of the other endpoint, and of the peers in common, in this side's
+ * window. `seen` (count, 2) belongs to this side's tokens. */
+static void window_memory(dl_real *to, const struct dl_batch *batch, int s, uint32_t count,
+                          uint32_t other, const uint16_t *seen)
+{
+    const uint32_t *peers = batch->peers[s];
+    for (uint32_t i = 0; i < count && batch->config->pair_memory; i++) {
+        if (peers[i] != other) continue;
+        to[DL_SELF_PAIR_RANK] = 1 / (dl_real)(1 + i);
+        break;
+    }
+    if (!batch->config->cooccurrence) return;
+    double common = 0;
+    for (uint32_t i = count; i-- > 0;) {
+        if (seen[2 * i + 1 - (uint32_t)s] == 0) continue;
+        common += 1.0 / seen[2 * i + (uint32_t)s]; /* each distinct peer adds up to one */
+        to[DL_SELF_COMMON_RANK] = 1 / (dl_real)(1 + i);
+    }
+    to[DL_SELF_COMMON] = log_of(common);
+}
+
+/* ---- window tokens ------------------------------------------------------------------------------
+ */
+
+/* All columns but DL_TOKEN_OTHER, which is 0, and the encodings'. */
+static void window_tokens(const struct dl_batch *batch, const struct dl_side *side, uint32_t count,
+                          dl_real *to, dl_real *elapsed)
+{
+    const struct dl_query *query = batch->query;
+    const struct dl_encoding *encoding = batch->encoding;
+    for (uint32_t i = 0; i < count; i++, to += batch->layout.columns) {
+        const struct dl_interaction *event = &side->window[i];
+        uint32_t lag = lag_of(query, event->ordinal);
+        double since = elapsed_of(batch, event->time);
+        to[DL_TOKEN_WEIGHT] = weight_of(batch, event->weight);
+        to[DL_TOKEN_DIRECTION] = event->out ? 1 : -1;
+        to[DL_TOKEN_OTHER] = 0;
+        to[DL_TOKEN_ELAPSED] = log_of(since);
+        to[DL_TOKEN_LAG_0] = lag == 0;
+        to[DL_TOKEN_LAG_1] = lag == 1;
+        to[DL_TOKEN_AGE] = age_of(batch, event->seq);
+        elapsed[i] = (dl_real)(since < DL_ELAPSED_MAX ? since : DL_ELAPSED_MAX);
+        for (uint32_t f = 0; f < batch->config->feature_count; f++) {
+            double value = side->features != NULL && f < query->feature_count
+                               ? (double)side->features[(size_t)i * query->feature_count + f]
+                               : 0;
+            to[batch->layout.features + f] =
+                (dl_real)((value - encoding->feature_mean[f]) / encoding->feature_sd[f]);
+        }
+    }
+}
+
+static uint16_t count_of(uint32_t peer, const uint32_t *peers, uint32_t count)
 {
     uint32_t seen = 0;
-    for (uint32_t i = 0; i < count; i++) seen += window[i].peer == peer;
+    for (uint32_t i = 0; i < count; i++) seen += peers[i] == peer;
     return (uint16_t)seen;
 }
 
-void dl_batch_add(struct dl_batch *batch, const struct dl_network_config *config,
-                  const struct dl_encoding *encoding, const struct dl_query *query, uint32_t index,
-                  uint64_t place)
+static uint32_t copy_peers(const struct dl_batch *batch, const struct dl_side *side, int s)
 {
+    uint32_t count =
+        side->window_count < batch->config->window ? side->window_count : batch->config->window;
+    for (uint32_t i = 0; i < count; i++) batch->peers[s][i] = side->window[i].peer;
+    return count;
+}
+
+void dl_batch_begin(struct dl_batch *batch, const struct dl_query *query)
+{
+    batch->query = query;
+    uint32_t count = copy_peers(batch, &query->source, 0);
+    batch->source_count = count;
+    node_columns(batch->source_self, batch, &query->source.state);
+    window_tokens(batch, &query->source, count, batch->source_token, batch->source_elapsed);
+    for (uint32_t i = 0; i < count; i++)
+        batch->source_seen[i] = count_of(batch->peers[0][i], batch->peers[0], count);
+}
+
+void dl_batch_add(struct dl_batch *batch, uint32_t index, uint64_t place)
+{
+    const struct dl_query *query = batch->query;
     DL_CHECK(batch->pairs < batch->pairs_max && index < query->candidate_count);
-    const struct dl_token_layout layout = dl_token_layout_of(config);
-    const struct dl_side *sides[2] = {&query->source, &query->candidates[index]};
-    uint32_t counts[2];
-    for (int s = 0; s < 2; s++)
-        counts[s] =
-            sides[s]->window_count < config->window ? sides[s]->window_count : config->window;
-    uint32_t row = batch->rows, at = batch->window_rows, pair = batch->pairs;
+    const struct dl_side *candidate = &query->candidates[index];
+    const size_t columns = batch->layout.columns, pair = batch->pairs;
+    const uint32_t nodes[2] = {query->source.node, candidate->node};
+    uint32_t row = batch->rows, at = batch->window_rows;
+    uint32_t counts[2] = {batch->source_count, copy_peers(batch, candidate, 1)};
     for (int s = 0; s < 2; s++) {
-        const struct dl_side *side = sides[s];
-        dl_real *self = batch->self + (size_t)(2 * pair + (uint32_t)s) * DL_SELF_COLUMNS;
-        memset(self, 0, DL_SELF_COLUMNS * sizeof *self);
-        activity(self, query, &side->state);
-        if (config->pair_memory) pair_memory(self, encoding, query, &query->pairs[index], s);
+        dl_real *self = batch->self + (2 * pair + (size_t)s) * DL_SELF_COLUMNS;
+        dl_real *token = batch->token + at * columns, *elapsed = batch->elapsed + at;
+        uint16_t *seen = batch->seen + 2 * (size_t)at;
+        if (s == 0) {
+            memcpy(self, batch->source_self, DL_SELF_COLUMNS * sizeof *self);
+            memcpy(token, batch->source_token, counts[0] * columns * sizeof *token);
+            memcpy(elapsed, batch->source_elapsed, counts[0] * sizeof *elapsed);
+        } else {
+            node_columns(self, batch, &candidate->state);
+            window_tokens(batch, candidate, counts[1], token, elapsed);
+        }
         batch->position[row++] = 0;
-        for (uint32_t i = 0; i < counts[s]; i++, at++) {
-            const struct dl_interaction *event = &side->window[i];
-            dl_real *token = batch->token + (size_t)at * layout.columns;
-            window_token(token, config, encoding, query, event, sides[1 - s]->node,
-                         &batch->elapsed[at]);
-            const float *features =
-                side->features ? side->features + (size_t)i * query->feature_count : NULL;
-            event_features(token + layout.features, config, encoding, features,
-                           query->feature_count);
-            for (int t = 0; t < 2 && config->cooccurrence; t++)
-                batch->seen[2 * at + (uint32_t)t] =
-                    count_of(event->peer, sides[t]->window, counts[t]);
+        for (uint32_t i = 0; i < counts[s]; i++) {
+            uint32_t peer = batch->peers[s][i];
+            token[i * columns + DL_TOKEN_OTHER] = peer == nodes[1 - s];
+            seen[2 * i] =
+                s == 0 ? batch->source_seen[i] : count_of(peer, batch->peers[0], counts[0]);
+            seen[2 * i + 1] = count_of(peer, batch->peers[1], counts[1]);
             batch->position[row++] = i + 1;
         }
+        if (batch->config->pair_memory) pair_memory(self, batch, &query->pairs[index], s);
+        window_memory(self, batch, s, counts[s], nodes[1 - s], seen);
+        at += counts[s];
     }
     batch->source_rows[pair] = 1 + counts[0];
     batch->place[pair] = place;

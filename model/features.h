@@ -7,7 +7,9 @@
  *
  * Units. Elapsed times are in median gaps between the feed's distinct
  * timestamps; lags count distinct timestamps; ages count events of the feed.
- * L(x) = log1p(x)/4. z(w) = standardised sign(w)·log1p(|w|). */
+ * L(x) = log(1 + x)/4. z(w) = standardised sign(w)·log1p(|w|). Flags are 0 or 1;
+ * what does not exist is 0. Ages and rates are 0 without `arrival_age`, all of
+ * the pair without `pair_memory`, common peers without `cooccurrence`. */
 #ifndef DL_MODEL_FEATURES_H
 #define DL_MODEL_FEATURES_H
 
@@ -23,13 +25,16 @@ enum dl_token_column {
     DL_TOKEN_ELAPSED,   /* L(elapsed) */
     DL_TOKEN_LAG_0,     /* at the query's own timestamp */
     DL_TOKEN_LAG_1,     /* at the timestamp before it */
-    DL_TOKEN_AGE,       /* L(events since); 0 without arrival_age */
+    DL_TOKEN_AGE,       /* L(age) */
     DL_TOKEN_COLUMNS
 };
 
+#define DL_RING_LAGS DL_GROUP_RING /* lags 0, 1, ... of the ring columns */
+#define DL_FLAG_LAGS 4             /* lags of the pair's flags */
+
 /* Columns of a side's own token. "Group": the node's events at its latest
  * timestamp; "previous": the group before. now: the group is at the query's
- * timestamp. */
+ * timestamp. Columns from DL_SELF_PAIR on speak of the pair. */
 enum dl_self_column {
     DL_SELF_HISTORY, /* has any */
     DL_SELF_NOW,
@@ -44,20 +49,51 @@ enum dl_self_column {
     DL_SELF_PREVIOUS_COUNT, /* now · L(previous events) */
     DL_SELF_PREVIOUS_OUT,   /* now · previous outgoing share */
     DL_SELF_TOTAL,          /* L(all events)/2 */
+    /* The node's history as source and as destination. */
+    DL_SELF_OUT,         /* was a source */
+    DL_SELF_IN,          /* was a destination */
+    DL_SELF_OUT_SHARE,   /* of its events */
+    DL_SELF_OUT_ELAPSED, /* L(elapsed since its last as source) */
+    DL_SELF_IN_ELAPSED,  /* as destination */
+    DL_SELF_OUT_AGE,     /* L(age) likewise */
+    DL_SELF_IN_AGE,
+    DL_SELF_FIRST_ELAPSED, /* L(elapsed since its first) */
+    DL_SELF_FIRST_AGE,     /* L(age of its first) */
+    DL_SELF_TENURE,        /* that age as a share of the feed */
+    DL_SELF_RATE_OUT,      /* L(decayed rate), each horizon */
+    DL_SELF_RATE_IN = DL_SELF_RATE_OUT + DL_RATE_HORIZONS,
+    /* Its part in the timestamps at lags 0, 1, ... */
+    DL_SELF_RING_ACTIVE = DL_SELF_RATE_IN + DL_RATE_HORIZONS,
+    DL_SELF_RING_OUT = DL_SELF_RING_ACTIVE + DL_RING_LAGS, /* of the largest of any node there */
+    DL_SELF_RING_IN = DL_SELF_RING_OUT + DL_RING_LAGS,
     /* Pair memory: the last event between the two, either direction. */
-    DL_SELF_PAIR,        /* there is one */
-    DL_SELF_PAIR_LAG_0,  /* at the query's timestamp */
-    DL_SELF_PAIR_LAG_1,  /* at the one before */
-    DL_SELF_PAIR_OUT,    /* this side was its source */
-    DL_SELF_PAIR_LAG,    /* L(lag) */
-    DL_SELF_PAIR_WEIGHT, /* z(weight) */
-    DL_SELF_PAIR_COUNT,  /* L(events between the two) */
-    DL_SELF_PAIR_SHARE,  /* share of them with this side as source */
+    DL_SELF_PAIR = DL_SELF_RING_IN + DL_RING_LAGS, /* there is one */
+    DL_SELF_PAIR_LAG_0,                            /* at the query's timestamp */
+    DL_SELF_PAIR_LAG_1,                            /* at the one before */
+    DL_SELF_PAIR_OUT,                              /* this side was its source */
+    DL_SELF_PAIR_LAG,                              /* L(lag) */
+    DL_SELF_PAIR_WEIGHT,                           /* z(weight) */
+    DL_SELF_PAIR_COUNT,                            /* L(events between the two) */
+    DL_SELF_PAIR_SHARE,                            /* share of them with this side as source */
+    DL_SELF_PAIR_RANK,   /* 1/(1 + place of the other in this window, newest 0) */
+    DL_SELF_PAIR_MUTUAL, /* both directions exist */
+    /* By direction, [0] from this side to the other, [1] back. */
+    DL_SELF_PAIR_EXISTS,                            /* [2] */
+    DL_SELF_PAIR_LAGS = DL_SELF_PAIR_EXISTS + 2,    /* [2] L(lag) */
+    DL_SELF_PAIR_ELAPSED = DL_SELF_PAIR_LAGS + 2,   /* [2] L(elapsed) */
+    DL_SELF_PAIR_AGE = DL_SELF_PAIR_ELAPSED + 2,    /* [2] L(age) */
+    DL_SELF_PAIR_COUNTS = DL_SELF_PAIR_AGE + 2,     /* [2] L(events) */
+    DL_SELF_PAIR_DECAYED = DL_SELF_PAIR_COUNTS + 2, /* [2] L(events, halved a timestamp) */
+    DL_SELF_PAIR_FLAGS = DL_SELF_PAIR_DECAYED + 2,  /* [2][4] an event at lag 0, 1, 2, 3 */
+    /* Peers that stand in both windows. */
+    DL_SELF_COMMON = DL_SELF_PAIR_FLAGS + 2 * DL_FLAG_LAGS, /* L(distinct ones) */
+    DL_SELF_COMMON_RANK, /* 1/(1 + place of the newest in this window) */
     DL_SELF_COLUMNS
 };
 
-extern const char *const dl_token_column_names[DL_TOKEN_COLUMNS];
-extern const char *const dl_self_column_names[DL_SELF_COLUMNS];
+/* The name of a column, such as "rate_in.3". */
+void dl_token_column_name(uint32_t column, char name[32]);
+void dl_self_column_name(uint32_t column, char name[32]);
 
 #define DL_TIME_COLUMNS 16 /* width of the time encoding */
 #define DL_SEEN_COLUMNS 16 /* width of the co-occurrence encoding */
@@ -76,6 +112,9 @@ struct dl_token_layout dl_token_layout_of(const struct dl_network_config *config
 /* Tokens of several pairs, one after the other. Window tokens and own tokens
  * are kept apart, as they go through different maps. */
 struct dl_batch {
+    const struct dl_network_config *config;
+    const struct dl_encoding *encoding;
+    struct dl_token_layout layout;
     uint32_t pairs_max, rows_max;
     uint32_t pairs, rows, window_rows; /* rows = 2 · pairs + window_rows */
     uint32_t *start;                   /* (pairs + 1): first row of each pair */
@@ -87,15 +126,22 @@ struct dl_batch {
     dl_real *elapsed; /* (window rows), clipped to DL_ELAPSED_MAX */
     uint16_t *seen;   /* (window rows, 2): how often the neighbour stands in the source's and
                          the candidate's window */
+    /* The present query's source, which all its pairs share. */
+    const struct dl_query *query;
+    uint32_t source_count; /* of window tokens */
+    dl_real *source_self, *source_token, *source_elapsed;
+    uint32_t *peers[2];    /* (W): neighbours in the source's and the candidate's window */
+    uint16_t *source_seen; /* (W): how often each stands in the source's own window */
 };
 
 /* Cuts a batch for `pairs_max` pairs out of the arena. */
 void dl_batch_carve(struct dl_batch *batch, struct dl_arena *arena,
-                    const struct dl_network_config *config, uint32_t pairs_max);
+                    const struct dl_network_config *config, const struct dl_encoding *encoding,
+                    uint32_t pairs_max);
 void dl_batch_clear(struct dl_batch *batch);
-/* Appends candidate `index` of the query. pairs < pairs_max. */
-void dl_batch_add(struct dl_batch *batch, const struct dl_network_config *config,
-                  const struct dl_encoding *encoding, const struct dl_query *query, uint32_t index,
-                  uint64_t place);
+/* Makes `query` the present one, until the next call. */
+void dl_batch_begin(struct dl_batch *batch, const struct dl_query *query);
+/* Appends candidate `index` of the present query. pairs < pairs_max. */
+void dl_batch_add(struct dl_batch *batch, uint32_t index, uint64_t place);
 
 #endif

@@ -173,7 +173,7 @@ static void carve(const struct dl_network *network, struct dl_workspace *workspa
 {
     uint32_t rows = 2 * (network->config.window + 1);
     uint32_t pairs = rows < DL_BATCH_ROWS ? DL_BATCH_ROWS / rows : 1;
-    dl_batch_carve(&workspace->batch, arena, &network->config, pairs);
+    dl_batch_carve(&workspace->batch, arena, &network->config, &network->encoding, pairs);
     workspace->logits = dl_arena_take(arena, pairs, sizeof(dl_real));
     workspace->dlogits = dl_arena_take(arena, pairs, sizeof(dl_real));
     network->architecture->carve(network, workspace, arena);
@@ -226,10 +226,11 @@ void dl_network_score(const struct dl_network *network, struct dl_workspace *wor
 {
     DL_CHECK(network->is_current);
     struct dl_batch *batch = &workspace->batch;
+    dl_batch_begin(batch, query);
     for (uint32_t first = 0; first < query->candidate_count; first += batch->pairs) {
         dl_batch_clear(batch);
         for (uint32_t i = first; i < query->candidate_count && batch->pairs < batch->pairs_max; i++)
-            dl_batch_add(batch, &network->config, &network->encoding, query, i, 0);
+            dl_batch_add(batch, i, 0);
         struct dl_attention *observed = attention ? attention + first : NULL;
         if (observed) clear_attention(observed, batch, network->config.layers);
         network->architecture->forward(network, workspace, NULL, logits + first, observed);
@@ -270,10 +271,10 @@ double dl_network_train(const struct dl_network *network, struct dl_workspace *w
     double loss = 0;
     dl_batch_clear(batch);
     for (uint32_t q = 0; q < count; q++) {
+        dl_batch_begin(batch, queries[q]);
         for (uint32_t i = 0; i < queries[q]->candidate_count; i++) {
             batch_labels[batch->pairs] = labels[q][i];
-            dl_batch_add(batch, &network->config, &network->encoding, queries[q], i,
-                         dl_draw64(dropout_seed, q, i));
+            dl_batch_add(batch, i, dl_draw64(dropout_seed, q, i));
             if (batch->pairs < batch->pairs_max) continue;
             loss += train_batch(network, workspace, batch_labels, pair_weight, &pass, gradients);
             dl_batch_clear(batch);

@@ -7,8 +7,8 @@
  *   failures     bad request: 4xx by a handler; engine full or away: 503;
  *                client gone: its request lives on until its job is back
  *   closing      http->closing is set: handlers answer 503, streams end; when
- *                no job is out, the daemon stops, then the loop's handles
- *                close, then all is freed */
+ *                no job is out and the last answers have left (or half a second
+ *                is over), the daemon stops, the loop's handles close, all is freed */
 #include "service/http.h"
 
 #include <errno.h>
@@ -31,6 +31,8 @@
 #define CONNECTION_MEMORY_BYTES (16 * 1024)
 #define CONNECTION_TIMEOUT_S 60u
 #define SAMPLE_INTERVAL_MS 1000
+#define CLOSING_STEP_MS 10
+#define CLOSING_GRACE_NS 500000000 /* for the last answers to leave */
 
 const char http_json_type[] = "application/json";
 
@@ -367,7 +369,9 @@ static void run_daemon(struct dl_http *http)
         uv_timer_start(&http->timer, on_timer, timeout_ms, 0);
     else
         uv_timer_stop(&http->timer);
-    if (http->closing) finish_closing(http);
+    if (!http->closing) return;
+    uv_timer_start(&http->timer, on_timer, CLOSING_STEP_MS, 0);
+    finish_closing(http);
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -597,6 +601,7 @@ static void on_handle_closed(uv_handle_t *handle)
 static void finish_closing(struct dl_http *http)
 {
     if (!http->daemon || http->jobs > 0) return;
+    if (http->requests && dl_clock_monotonic_ns() < http->closing_until_ns) return;
     struct MHD_Daemon *daemon = http->daemon;
     http->daemon = NULL;
     uv_close((uv_handle_t *)&http->poll, on_handle_closed);
@@ -609,6 +614,7 @@ static void finish_closing(struct dl_http *http)
 void dl_http_close(struct dl_http *http, void (*closed)(void *context), void *context)
 {
     http->closing = 1;
+    http->closing_until_ns = dl_clock_monotonic_ns() + CLOSING_GRACE_NS;
     http->closed = closed;
     http->closed_context = context;
     if (http->backend->unlisten) http->backend->unlisten(http->backend->context, &http->listener);

@@ -80,6 +80,7 @@ struct dl_http {
     uint32_t jobs; /* with the engine */
     struct http_request *requests;
     int closing;
+    int64_t closing_until_ns;
     void (*closed)(void *context);
     void *closed_context;
 };

@@ -85,10 +85,10 @@ function drawPicture(holder) {
     'aria-label': `${events.length} past events of ${data.name} with ${lanes.length} peers, and predicted links` });
 
   svg.append(s('text', { x: left, y: 12 }, state.byTime ? 'past events' : 'past events, in order'),
-    s('text', { x: right + 8, y: 12 }, 'probability of a link next'));
+    s('text', { x: width, y: 12, 'text-anchor': 'end' }, bars > 150 ? 'probability of a link next' : 'next link'));
   const bottom = TOP + lanes.length * LANE;
   const ticks = state.byTime ? feedTicks(low, high, data.time_unit, Math.max(2, (right - left) / 95)) : [];
-  for (const tick of ticks)
+  for (const tick of ticks.filter(one => x(one) < right - 46 && x(one) > left + 20))
     svg.append(s('line', { class: 'grid', x1: x(tick), x2: x(tick), y1: TOP, y2: bottom }),
       s('text', { x: x(tick), y: bottom + 16, 'text-anchor': 'middle' }, feedTick(tick, data.time_unit, high - low)));
   if (!state.byTime)
@@ -144,16 +144,16 @@ function candidateTable(data, show, explain) {
       h('td', { class: 'num' }, String(index + 1)),
       h('td', { class: 'name-cell' }, h('button', { type: 'button', class: 'link', title: 'Explore ' + candidate.node,
         onclick: () => show(candidate.node) }, candidate.node)),
+      state.explainable ? h('td', {}, h('button', { type: 'button', class: 'link why', 'aria-label': `Why ${candidate.node}?`,
+        onclick: () => explain(candidate.node) }, 'why?')) : null,
       h('td', {}, h('div', { class: 'share' }, bar(candidate.probability, 40), h('span', {}, candidate.probability.toFixed(3)))),
       h('td', { class: 'num' }, (candidate.share * 100).toFixed(1) + ' %'),
       h('td', { class: 'origin' }, candidate.origin.map(origin => ORIGINS[origin] || origin).join(', ')),
-      h('td', { class: 'num' }, formatNumber(candidate.pair_history)),
-      state.explainable ? h('td', {}, h('button', { type: 'button', class: 'link', 'aria-label': `Why ${candidate.node}?`,
-        onclick: () => explain(candidate.node) }, 'why?')) : null));
+      h('td', { class: 'num' }, formatNumber(candidate.pair_history))));
   return h('div', { class: 'scroll tall' }, h('table', {}, h('thead', {}, h('tr', {},
-    h('th', { class: 'num' }, '#'), h('th', {}, 'Predicted link to'), h('th', {}, 'Probability'),
-    h('th', { class: 'num' }, 'Share'), h('th', {}, 'Found as'), h('th', { class: 'num' }, 'Before'),
-    state.explainable ? h('th', {}, h('span', { class: 'hidden' }, 'Explain')) : null)), h('tbody', {}, ...rows)));
+    h('th', { class: 'num' }, '#'), h('th', {}, 'Predicted link to'),
+    state.explainable ? h('th', {}, h('span', { class: 'hidden' }, 'Explain')) : null, h('th', {}, 'Probability'),
+    h('th', { class: 'num' }, 'Share'), h('th', {}, 'Found as'), h('th', { class: 'num' }, 'Before'))), h('tbody', {}, ...rows)));
 }
 
 export function bar(share, width) {

@@ -625,6 +625,9 @@ Test(http, closing_waits_for_the_engine)
     answer_size = 0;
     receive(asking, NULL);
     EXPECT_STATUS(503);
+    answer_size = 0;
+    receive(listening, NULL);
+    EXPECT_HAS("\r\n0\r\n\r\n");
     close(asking);
     close(listening);
 }

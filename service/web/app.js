@@ -115,7 +115,7 @@ function splitUnit(text) {
 
 function featureTable(features) {
   const largest = Math.max(1e-9, ...features.map(feature => feature.share));
-  return h('table', {}, h('thead', {}, h('tr', {}, h('th', {}, 'Feature'), h('th', {}, 'Share of the shift'),
+  return h('table', {}, h('thead', {}, h('tr', {}, h('th', {}, 'Feature'), h('th', {}, 'Share'),
     h('th', { class: 'num' }, 'Before'), h('th', { class: 'num' }, ''), h('th', { class: 'num' }, 'Now'))),
   h('tbody', {}, ...features.map(feature => h('tr', {},
     h('td', { class: 'name-cell', title: feature.name }, feature.name.replaceAll('_', ' ')),

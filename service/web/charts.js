@@ -137,7 +137,9 @@ export class Chart {
 
   scale() {
     const { time_ms: times } = this.data;
-    const end = times.length ? times[times.length - 1] : Date.now(), start = end - this.span;
+    const end = times.length ? times[times.length - 1] : Date.now();
+    // A young service fills its charts instead of one edge of them.
+    const span = Math.min(this.span, Math.max(60000, times.length ? end - times[0] : 0)), start = end - span;
     let low = Infinity, high = -Infinity;
     for (const serie of this.series) {
       const values = this.data[serie.key] || [];
@@ -157,8 +159,8 @@ export class Chart {
     const { width, height } = this.size;
     const inner = { width: width - MARGIN.left - MARGIN.right, height: height - MARGIN.top - MARGIN.bottom };
     return {
-      start, end, low, high, inner,
-      x: time => MARGIN.left + (time - start) / this.span * inner.width,
+      start, end, span, low, high, inner,
+      x: time => MARGIN.left + (time - start) / span * inner.width,
       y: value => MARGIN.top + (1 - (value - low) / (high - low)) * inner.height,
     };
   }
@@ -298,7 +300,7 @@ export class Chart {
     const scale = this.currentScale;
     if (!scale) return;
     const x = event.clientX - this.plot.getBoundingClientRect().left;
-    const time = scale.start + (x - MARGIN.left) / scale.inner.width * this.span;
+    const time = scale.start + (x - MARGIN.left) / scale.inner.width * scale.span;
     setHover(Math.min(scale.end, Math.max(scale.start, time)));
   }
 

@@ -65,7 +65,7 @@ function markPath(x, y, size, out) {
 
 function attentionOf(event) {
   const share = state.attention?.get(event.seq);
-  return share === undefined ? 0 : share;
+  return share ?? 0;
 }
 
 function drawPicture(holder) {
@@ -107,7 +107,7 @@ function drawPicture(holder) {
     for (const event of lane.events) {
       const size = 3 + 3.5 * Math.sqrt(Math.abs(event.weight) / heaviest), out = event.direction === 'out';
       const share = attentionOf(event);
-      if (share > 0)
+      if (share > 1 / state.attention?.size)
         group.append(s('circle', { class: 'attention', cx: at(event), cy: y, r: size + 2 + 14 * Math.sqrt(share) }));
       group.append(s('path', { class: out ? 'out' : 'in', d: markPath(at(event), y, size, out) },
         s('title', {}, `${out ? data.name + ' → ' + event.peer : event.peer + ' → ' + data.name}\n` +
@@ -224,7 +224,7 @@ export class Explorer {
       const answer = await this.fetchJson(path);
       state.attention = new Map(answer.attention.filter(token => token.side === 'src' && !token.self)
         .map(token => [token.seq, token.attention_share]));
-      this.message = `Attention for ${data.name} → ${peer}: rings mark the past events of ${data.name} that carried it.`;
+      this.message = `Attention for ${data.name} → ${peer}: rings mark the past events of ${data.name} that drew more than an even share.`;
     } catch (error) {
       state.attention = null;
       if (error.status === 501) state.explainable = false;

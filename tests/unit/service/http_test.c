@@ -627,7 +627,7 @@ Test(http, closing_waits_for_the_engine)
     EXPECT_STATUS(503);
     answer_size = 0;
     receive(listening, NULL);
-    EXPECT_HAS("\r\n0\r\n\r\n");
+    EXPECT_HAS("0\r\n\r\n");
     close(asking);
     close(listening);
 }

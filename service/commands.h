@@ -11,6 +11,10 @@ enum dl_exit {
     DL_EXIT_USAGE = 2   /* flags, arguments or configuration are wrong */
 };
 
+int dl_cmd_serve(int argc, char **argv);
+int dl_cmd_demo(int argc, char **argv);
+int dl_cmd_ingest(int argc, char **argv);
+int dl_cmd_replay(int argc, char **argv);
 int dl_cmd_check(int argc, char **argv);
 int dl_cmd_train(int argc, char **argv);
 int dl_cmd_evaluate(int argc, char **argv);

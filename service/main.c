@@ -17,11 +17,13 @@ static const struct command {
     int (*run)(int argc, char **argv);
     const char *summary;
 } commands[] = {
+    {"serve", dl_cmd_serve, "run the service"},
+    {"demo", dl_cmd_demo, "everything in one process, with a simulated feed that shifts"},
+    {"ingest", dl_cmd_ingest, "take recorded history into a store, nothing published"},
+    {"replay", dl_cmd_replay, "publish a recorded feed to a Kafka topic"},
     {"train", dl_cmd_train, "learn a model from a recorded feed"},
     {"evaluate", dl_cmd_evaluate, "measure a model on a span that it has not seen"},
     {"check", dl_cmd_check, "validate configuration, store and model; say what is wrong and where"},
-    {"train", dl_cmd_train, "learn a model from a recorded feed"},
-    {"evaluate", dl_cmd_evaluate, "measure a model or a baseline on a recorded feed"},
 };
 #define COMMANDS (sizeof commands / sizeof *commands)
 

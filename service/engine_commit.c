@@ -1,0 +1,560 @@
+/* The engine's back: a scored batch becomes records and one transaction.
+ *
+ * Order: records are built and monitors fed event by event; then, in one
+ * transaction, names, log, outbox, positions, monitors and checkpoint pages;
+ * then listeners hear what became durable. A transaction that fails ends the
+ * engine: memory is then ahead of the file, and a restart begins at the last
+ * commit. */
+#include "service/engine_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "proto/record_codec.h"
+#include "service/log.h"
+
+/* ---- records ------------------------------------------------------------------------ */
+
+static struct dl_slice name_of(const struct dl_engine *engine, uint32_t node)
+{
+    return dl_dictionary_name(engine->nodes, node);
+}
+
+static void set_position(const struct dl_engine *engine, const struct item *item,
+                         struct dl_position *position)
+{
+    *position = (struct dl_position){.offset = item->offset};
+    if (item->position == UINT32_MAX) return;
+    const struct position *p = &engine->positions[item->position];
+    memcpy(position->topic, p->topic, sizeof position->topic);
+    position->partition = p->partition;
+}
+
+static struct dl_slice version_of(const struct dl_engine *engine)
+{
+    return dl_slice_text(dl_model_get_info(engine->model)->version);
+}
+
+static void build_score(struct dl_engine *engine, const struct item *item)
+{
+    struct batch *b = &engine->batch;
+    const struct dl_query *query = b->queries[item->score_query];
+    const float *logits = b->logits[item->score_query];
+    struct dl_score *score = &b->scores[b->score_count++];
+    double p = dl_model_probability(engine->model, logits[0]);
+    *score = (struct dl_score){.src = name_of(engine, item->event.src),
+                               .dst = name_of(engine, item->event.dst),
+                               .time = item->event.time,
+                               .seq = item->seq,
+                               .probability = p,
+                               .surprise_bits = -log2(p > 1e-300 ? p : 1e-300),
+                               .src_history = item->src_history,
+                               .dst_history = item->dst_history,
+                               .pair_history = item->pair_history,
+                               .id = dl_slice_of(b->bytes.data + item->id_at, item->id_size),
+                               .model_version = version_of(engine)};
+    set_position(engine, item, &score->position);
+    if (item->negatives == 0) return;
+    uint32_t above = 0, tied = 0;
+    for (uint32_t k = 1; k <= item->negatives; k++) {
+        above += logits[k] > logits[0];
+        tied += logits[k] == logits[0];
+    }
+    score->has_negative = 1;
+    score->negative = name_of(engine, query->candidates[1].node);
+    score->negative_probability = dl_model_probability(engine->model, logits[1]);
+    score->rank_times_2 = 2 + 2 * above + tied;
+    score->negatives = item->negatives;
+    dl_quality_observe(engine->quality, (float)p, (float)score->negative_probability,
+                       score->rank_times_2);
+}
+
+static void build_prediction(struct dl_engine *engine, const struct item *item,
+                             const struct pending_prediction *pending)
+{
+    struct batch *b = &engine->batch;
+    const struct dl_query *query = b->queries[pending->query];
+    struct dl_prediction *prediction = &b->predictions[b->prediction_count];
+    uint32_t top_k = (uint32_t)engine->config->predict.top_k;
+    struct dl_candidate *best = b->candidates + (size_t)b->prediction_count * top_k;
+    b->prediction_count++;
+    *prediction =
+        (struct dl_prediction){.node = name_of(engine, pending->node),
+                               .time = item->event.time,
+                               .seq = item->seq,
+                               .history = pending->history,
+                               .scored = query->candidate_count,
+                               .candidates = best,
+                               .model_version = version_of(engine)};
+    prediction->candidate_count =
+        dl_engine_rank(engine, query, b->logits[pending->query],
+                       b->bytes.data + pending->origins_at, top_k, best);
+    set_position(engine, item, &prediction->position);
+}
+
+uint32_t dl_engine_rank(const struct dl_engine *engine, const struct dl_query *query,
+                        const float *logits, const uint8_t *origins, uint32_t top_k,
+                        struct dl_candidate *best)
+{
+    uint32_t order[1000], kept = 0;
+    DL_CHECK(top_k <= 1000);
+    /* The odds are likelihood ratios against a random destination, so they add up. */
+    double odds_sum = 0, largest = -INFINITY;
+    for (uint32_t i = 0; i < query->candidate_count; i++) {
+        if (logits[i] > largest) largest = logits[i];
+        uint32_t at = kept < top_k ? kept++ : top_k;
+        if (at == top_k) {
+            if (logits[i] <= logits[order[top_k - 1]]) continue;
+            at = top_k - 1;
+        }
+        while (at > 0 && logits[order[at - 1]] < logits[i]) {
+            order[at] = order[at - 1];
+            at--;
+        }
+        order[at] = i;
+    }
+    double scale = dl_model_get_info(engine->model)->calibration.scale;
+    for (uint32_t i = 0; i < query->candidate_count; i++)
+        odds_sum += exp(scale * (logits[i] - largest));
+    for (uint32_t k = 0; k < kept; k++) {
+        const struct dl_side *side = &query->candidates[order[k]];
+        const struct dl_pair_state *pair = &query->pairs[order[k]];
+        best[k] =
+            (struct dl_candidate){.node = name_of(engine, side->node),
+                                  .probability =
+                                      dl_model_probability(engine->model, logits[order[k]]),
+                                  .share = exp(scale * (logits[order[k]] - largest)) / odds_sum,
+                                  .origin = origins[order[k]],
+                                  .history = side->state.events,
+                                  .pair_history = pair->count[0] + pair->count[1]};
+    }
+    return kept;
+}
+
+/* ---- alerts --------------------------------------------------------------------------- */
+
+static struct alert_copy *new_alert(struct dl_engine *engine)
+{
+    struct batch *b = &engine->batch;
+    if (b->alert_count == b->alert_capacity) {
+        uint32_t capacity = b->alert_capacity ? b->alert_capacity * 2 : 8;
+        struct alert_copy *alerts = realloc(b->alerts, capacity * sizeof *alerts);
+        if (!alerts) {
+            dl_engine_fail(engine, DL_ERR_NOMEM, "out of memory for an alert", NULL);
+            return NULL;
+        }
+        b->alerts = alerts;
+        b->alert_capacity = capacity;
+    }
+    return &b->alerts[b->alert_count++];
+}
+
+void dl_engine_on_alert(void *context, const struct dl_alert *alert)
+{
+    struct dl_engine *engine = context;
+    if (engine->drift_muted) return;
+    struct alert_copy *copy = new_alert(engine);
+    if (!copy) return;
+    copy->alert = *alert;
+    copy->alert.number = ++engine->alert_number;
+    snprintf(copy->reason, sizeof copy->reason, "%s", alert->reason ? alert->reason : "");
+    if (copy->alert.feature_count > DL_DRIFT_TOP) copy->alert.feature_count = DL_DRIFT_TOP;
+    for (uint32_t i = 0; i < copy->alert.feature_count; i++) copy->features[i] = alert->features[i];
+    copy->alert.model_version = version_of(engine);
+}
+
+static void alert_on_surprise(struct dl_engine *engine, const struct dl_score *score)
+{
+    double threshold = engine->config->drift.surprise_bits;
+    if (threshold <= 0 || score->surprise_bits < threshold) return;
+    struct alert_copy *copy = new_alert(engine);
+    if (!copy) return;
+    copy->alert = (struct dl_alert){.number = ++engine->alert_number,
+                                    .kind = DL_ALERT_SURPRISE,
+                                    .raised = 1,
+                                    .time = score->time,
+                                    .seq = score->seq,
+                                    .statistic = score->surprise_bits,
+                                    .threshold = threshold,
+                                    .p_value = score->probability,
+                                    .window = 1,
+                                    .node = score->src,
+                                    .model_version = score->model_version};
+    snprintf(copy->reason, sizeof copy->reason,
+             "an edge with %.1f bits of surprise (threshold %.1f)", score->surprise_bits,
+             threshold);
+}
+
+/* Copies may have moved while the list grew: pointers are set at the end. */
+static void settle_alerts(struct dl_engine *engine, uint32_t from, const struct item *item)
+{
+    struct batch *b = &engine->batch;
+    for (uint32_t i = from; i < b->alert_count; i++)
+        if (item) set_position(engine, item, &b->alerts[i].alert.position);
+    for (uint32_t i = 0; i < b->alert_count; i++) {
+        b->alerts[i].alert.reason = b->alerts[i].reason;
+        b->alerts[i].alert.features = b->alerts[i].features;
+    }
+}
+
+/* ---- outbox ------------------------------------------------------------------------------ */
+
+static void header(struct dl_buf *headers, const char *key, struct dl_slice value)
+{
+    dl_store_headers_put(headers, dl_slice_text(key), value);
+}
+
+/* Model version and source position, on every record. */
+static void put_headers(struct dl_buf *headers, struct dl_slice version, const char *type,
+                        const struct dl_position *position)
+{
+    char number[24];
+    dl_buf_clear(headers);
+    header(headers, "type", dl_slice_text(type));
+    if (version.size) header(headers, "model-version", version);
+    if (!position->topic[0]) return;
+    header(headers, "source-topic", dl_slice_text(position->topic));
+    snprintf(number, sizeof number, "%d", (int)position->partition);
+    header(headers, "source-partition", dl_slice_text(number));
+    snprintf(number, sizeof number, "%lld", (long long)position->offset);
+    header(headers, "source-offset", dl_slice_text(number));
+}
+
+static int put_row(struct dl_engine *engine, enum dl_outbox_kind kind, const char *topic,
+                   struct dl_slice key, const struct dl_position *position, struct dl_error *error)
+{
+    if (!engine->parts.publish || !topic[0]) return DL_OK;
+    if (engine->record.failed || engine->headers.failed)
+        return dl_error_set(error, DL_ERR_NOMEM, "out of memory for a record");
+    struct dl_outbox_row row = {.kind = kind,
+                                .topic = topic,
+                                .key = key,
+                                .headers = dl_buf_slice(&engine->headers),
+                                .payload = dl_buf_slice(&engine->record),
+                                .position = *position};
+    return dl_store_outbox_append(engine->store, &row, NULL, error);
+}
+
+static enum dl_record_format format_of(const struct dl_engine *engine)
+{
+    return engine->config->predict.encoding == DL_OUTPUT_JSON ? DL_RECORD_JSON
+                                                              : DL_RECORD_PROTOBUF;
+}
+
+static int put_score(struct dl_engine *engine, const struct dl_score *score,
+                     struct dl_error *error)
+{
+    dl_buf_clear(&engine->record);
+    dl_record_encode_score(score, format_of(engine), &engine->record);
+    put_headers(&engine->headers, score->model_version, "driftline.v1.Score", &score->position);
+    return put_row(engine, DL_OUTBOX_SCORE, engine->config->predict.scores_topic, score->src,
+                   &score->position, error);
+}
+
+static int put_prediction(struct dl_engine *engine, const struct dl_prediction *prediction,
+                          struct dl_error *error)
+{
+    dl_buf_clear(&engine->record);
+    dl_record_encode_prediction(prediction, format_of(engine), &engine->record);
+    put_headers(&engine->headers, prediction->model_version, "driftline.v1.Prediction",
+                &prediction->position);
+    return put_row(engine, DL_OUTBOX_PREDICTION, engine->config->predict.predictions_topic,
+                   prediction->node, &prediction->position, error);
+}
+
+static int put_alert(struct dl_engine *engine, const struct dl_alert *alert, struct dl_error *error)
+{
+    struct dl_buf stored = {0};
+    dl_record_encode_alert(alert, DL_RECORD_PROTOBUF, &stored);
+    struct dl_alert_row row = {.number = alert->number,
+                               .kind = alert->kind,
+                               .raised = alert->raised,
+                               .time = alert->time,
+                               .seq = alert->seq,
+                               .payload = dl_buf_slice(&stored)};
+    int status = stored.failed ? dl_error_set(error, DL_ERR_NOMEM, "out of memory for an alert")
+                               : dl_store_put_alert(engine->store, &row, error);
+    if (status == DL_OK) {
+        dl_buf_clear(&engine->record);
+        dl_record_encode_alert(alert, format_of(engine), &engine->record);
+        put_headers(&engine->headers, alert->model_version, "driftline.v1.Alert",
+                    &alert->position);
+        status = put_row(engine, DL_OUTBOX_ALERT, engine->config->predict.alerts_topic,
+                         alert->node, &alert->position, error);
+    }
+    dl_buf_free(&stored);
+    return status;
+}
+
+static int put_dead_letter(struct dl_engine *engine, const struct item *item,
+                           struct dl_error *error)
+{
+    const uint8_t *bytes = engine->batch.bytes.data;
+    struct dl_dead_letter letter = {.key = dl_slice_of(bytes + item->key_at, item->key_size),
+                                    .payload =
+                                        dl_slice_of(bytes + item->payload_at, item->payload_size),
+                                    .reason = (const char *)bytes + item->reason_at,
+                                    .field = item->field,
+                                    .received_us = item->wall_us};
+    set_position(engine, item, &letter.position);
+    DL_WARN("engine", "dead letter: %s offset %lld: %s", letter.position.topic,
+            (long long)letter.position.offset, letter.reason);
+    if (engine->parts.metrics)
+        dl_counter_add(dl_metrics_counter(engine->parts.metrics->dead_letters_total,
+                                          DL_LABELS(item->field)),
+                       1);
+    dl_buf_clear(&engine->record);
+    dl_record_encode_dead_letter(&letter, format_of(engine), &engine->record);
+    put_headers(&engine->headers, (struct dl_slice){0}, "driftline.v1.DeadLetter",
+                &letter.position);
+    return put_row(engine, DL_OUTBOX_DEAD_LETTER, engine->config->predict.dead_letters_topic,
+                   letter.key, &letter.position, error);
+}
+
+/* Later than allowed: the message as it came, to the side topic. */
+static int put_late(struct dl_engine *engine, const struct item *item, struct dl_error *error)
+{
+    if (engine->config->source.late_policy != DL_LATE_TOPIC) return DL_OK;
+    const uint8_t *bytes = engine->batch.bytes.data;
+    struct dl_position position;
+    set_position(engine, item, &position);
+    dl_buf_clear(&engine->record);
+    dl_buf_append(&engine->record, bytes + item->payload_at, item->payload_size);
+    put_headers(&engine->headers, (struct dl_slice){0}, "late", &position);
+    return put_row(engine, DL_OUTBOX_DEAD_LETTER, engine->config->predict.late_topic,
+                   dl_slice_of(bytes + item->key_at, item->key_size), &position, error);
+}
+
+/* ---- the transaction ------------------------------------------------------------------------ */
+
+static int put_names(struct dl_engine *engine, struct dl_error *error)
+{
+    struct batch *b = &engine->batch;
+    uint32_t nodes = dl_dictionary_count(engine->nodes), types = dl_dictionary_count(engine->types);
+    int status = DL_OK;
+    for (uint32_t id = b->first_new_node; status == DL_OK && id < nodes; id++)
+        status = dl_store_add_node(engine->store, id, dl_dictionary_space(engine->nodes, id),
+                                   dl_dictionary_name(engine->nodes, id), error);
+    for (uint32_t id = b->first_new_type; status == DL_OK && id < types; id++)
+        status =
+            dl_store_add_type(engine->store, id, dl_dictionary_name(engine->types, id), error);
+    return status;
+}
+
+static int put_positions(struct dl_engine *engine, struct dl_error *error)
+{
+    int status = DL_OK;
+    for (uint32_t i = 0; status == DL_OK && i < engine->position_count; i++) {
+        struct position *p = &engine->positions[i];
+        if (!p->dirty) continue;
+        status = dl_store_set_position(engine->store, p->topic, p->partition, p->next_offset,
+                                       error);
+        p->dirty = 0;
+    }
+    return status;
+}
+
+/* Records in the order of their events: score, predictions, then alerts. */
+static int put_records(struct dl_engine *engine, struct dl_error *error)
+{
+    struct batch *b = &engine->batch;
+    int status = DL_OK;
+    for (uint32_t i = 0; status == DL_OK && i < b->count; i++) {
+        const struct item *item = &b->items[i];
+        uint32_t alerts_before = b->alert_count;
+        if (item->kind == ITEM_BROKEN) status = put_dead_letter(engine, item, error);
+        if (item->kind == ITEM_LATE) status = put_late(engine, item, error);
+        if (item->kind != ITEM_EVENT) continue;
+        if (item->score_query != NO_QUERY) {
+            build_score(engine, item);
+            const struct dl_score *score = &b->scores[b->score_count - 1];
+            status = put_score(engine, score, error);
+            alert_on_surprise(engine, score);
+        }
+        for (int k = 0; status == DL_OK && k < 2; k++) {
+            if (item->predictions[k].query == NO_QUERY) continue;
+            build_prediction(engine, item, &item->predictions[k]);
+            status = put_prediction(engine, &b->predictions[b->prediction_count - 1], error);
+        }
+        if (item->has_drift)
+            dl_drift_monitor_observe(engine->drift, item->drift, item->event.time, item->seq);
+        settle_alerts(engine, alerts_before, item);
+        for (uint32_t a = alerts_before; status == DL_OK && a < b->alert_count; a++)
+            status = put_alert(engine, &b->alerts[a].alert, error);
+    }
+    return status;
+}
+
+static int write_batch(struct dl_engine *engine, struct dl_error *error)
+{
+    struct batch *b = &engine->batch;
+    int status = dl_store_begin(engine->store, error);
+    if (status == DL_OK) status = put_names(engine, error);
+    if (status == DL_OK && b->event_count)
+        status = dl_store_append_events(engine->store, b->first_seq, b->events, b->event_count,
+                                        error);
+    if (status == DL_OK) status = put_records(engine, error);
+    if (status == DL_OK) status = put_positions(engine, error);
+    if (status == DL_OK) status = dl_engine_save_monitors(engine, error);
+    if (status == DL_OK) {
+        struct dl_store_step step = {0};
+        status = dl_store_checkpoint_step(engine->store, engine->graph, 0, &step, error);
+        if (status == DL_OK && step.round_ended && engine->parts.metrics)
+            dl_counter_add(engine->parts.metrics->store_checkpoints_total, 1);
+    }
+    if (status == DL_OK && engine->failed) status = DL_ERR_NOMEM;
+    if (status == DL_OK)
+        status = dl_store_commit(engine->store, error);
+    else
+        dl_store_rollback(engine->store);
+    return status;
+}
+
+static void tell_listeners(struct dl_engine *engine)
+{
+    struct batch *b = &engine->batch;
+    for (struct dl_backend_listener *l = engine->listeners, *next; l; l = next) {
+        next = l->next;
+        for (uint32_t i = 0; l->score && i < b->score_count; i++) l->score(l, &b->scores[i]);
+        for (uint32_t i = 0; l->prediction && i < b->prediction_count; i++)
+            l->prediction(l, &b->predictions[i]);
+        for (uint32_t i = 0; l->alert && i < b->alert_count; i++)
+            l->alert(l, &b->alerts[i].alert);
+    }
+}
+
+static void count(struct dl_engine *engine, int64_t committed_ns, int64_t commit_ns)
+{
+    struct dl_service_metrics *m = engine->parts.metrics;
+    struct batch *b = &engine->batch;
+    if (!m) return;
+    uint64_t candidates = 0;
+    for (uint32_t i = 0; i < b->query_count; i++) candidates += b->queries[i]->candidate_count;
+    dl_counter_add(m->events_total, b->event_count);
+    dl_counter_add(m->scores_total, b->score_count);
+    dl_counter_add(m->predictions_total, b->prediction_count);
+    dl_counter_add(m->candidates_total, candidates);
+    for (uint32_t i = 0; i < b->score_count; i++)
+        dl_histogram_observe(m->surprise_bits, b->scores[i].surprise_bits);
+    if (b->count) {
+        dl_histogram_observe(m->batch_events, b->count);
+        dl_histogram_observe(m->batch_duration_seconds, (double)(committed_ns - b->begun_ns) / 1e9);
+        dl_histogram_observe(m->commit_duration_seconds, (double)commit_ns / 1e9);
+    }
+    for (uint32_t i = 0; i < b->alert_count; i++) {
+        const struct dl_alert *alert = &b->alerts[i].alert;
+        const char *kind = dl_alert_kind_name(alert->kind);
+        if (alert->raised)
+            dl_counter_add(dl_metrics_counter(m->alerts_total, DL_LABELS(kind)), 1);
+        if (alert->kind != DL_ALERT_SURPRISE)
+            dl_gauge_set(dl_metrics_gauge(m->alert_active, DL_LABELS(kind)), alert->raised);
+    }
+    int64_t per_second = dl_time_unit_per_second(engine->config->source.time_unit);
+    if (per_second && dl_graph_feed(engine->graph)->events)
+        dl_gauge_set(m->event_time_seconds,
+                     (double)dl_graph_feed(engine->graph)->last_time / (double)per_second);
+}
+
+static void log_alerts(const struct batch *b)
+{
+    for (uint32_t i = 0; i < b->alert_count; i++) {
+        const struct dl_alert *alert = &b->alerts[i].alert;
+        DL_WARN("alert", "%s %s at event %llu: %s", dl_alert_kind_name(alert->kind),
+                alert->raised ? "raised" : "cleared", (unsigned long long)alert->seq,
+                alert->reason);
+    }
+}
+
+static void batch_reset(struct batch *b)
+{
+    b->count = b->event_count = b->query_count = 0;
+    b->score_count = b->prediction_count = b->alert_count = 0;
+    dl_buf_clear(&b->bytes);
+}
+
+void dl_engine_commit(struct dl_engine *engine)
+{
+    struct batch *b = &engine->batch;
+    struct dl_error error = {""};
+    int64_t before_ns = dl_clock_monotonic_ns();
+    int status = write_batch(engine, &error);
+    int64_t now_ns = dl_clock_monotonic_ns();
+    if (status != DL_OK) {
+        dl_engine_fail(engine, status, "cannot store a batch", &error);
+    } else {
+        log_alerts(b);
+        tell_listeners(engine);
+        count(engine, now_ns, now_ns - before_ns);
+    }
+    batch_reset(b);
+    dl_engine_renewals(engine);
+    if (status == DL_OK)
+        dl_engine_ingest_committed(engine);
+    else
+        dl_engine_ingest_end(engine);
+    if (engine->parts.progressed) engine->parts.progressed(engine->parts.context);
+}
+
+/* ---- outside batches --------------------------------------------------------------------------- */
+
+int dl_engine_delivered(struct dl_engine *engine, uint64_t seq, struct dl_error *error)
+{
+    return dl_store_outbox_delete_through(engine->store, seq, error);
+}
+
+/* Alerts that came without an event, such as those that a renewal clears. */
+static int write_alerts(struct dl_engine *engine, struct dl_error *error)
+{
+    struct batch *b = &engine->batch;
+    settle_alerts(engine, 0, NULL);
+    int status = dl_store_begin(engine->store, error);
+    for (uint32_t i = 0; status == DL_OK && i < b->alert_count; i++)
+        status = put_alert(engine, &b->alerts[i].alert, error);
+    engine->journal_events = JOURNAL_EVENTS_MAX;
+    if (status == DL_OK) status = dl_engine_save_monitors(engine, error);
+    if (status == DL_OK)
+        status = dl_store_commit(engine->store, error);
+    else
+        dl_store_rollback(engine->store);
+    return status;
+}
+
+int dl_engine_renew_reference(struct dl_engine *engine, struct dl_error *error)
+{
+    if (!engine->drift)
+        return dl_error_set(error, DL_ERR_UNAVAILABLE,
+                            "there is no drift monitor: drift.enabled is off or no model is loaded");
+    DL_CHECK(!dl_engine_busy(engine));
+    if (engine->failed) return dl_error_set(error, DL_ERR_UNAVAILABLE, "%s", engine->failure.text);
+    dl_drift_monitor_renew(engine->drift);
+    if (engine->parts.metrics)
+        dl_counter_add(engine->parts.metrics->drift_reference_renewals_total, 1);
+    int status = write_alerts(engine, error);
+    if (status != DL_OK) return dl_engine_fail(engine, status, "cannot store a renewal", error);
+    log_alerts(&engine->batch);
+    tell_listeners(engine);
+    count(engine, 0, 0);
+    batch_reset(&engine->batch);
+    if (engine->parts.progressed) engine->parts.progressed(engine->parts.context);
+    return DL_OK;
+}
+
+int dl_engine_checkpoint(struct dl_engine *engine, struct dl_error *error)
+{
+    DL_CHECK(!dl_engine_busy(engine));
+    if (engine->failed) return dl_error_set(error, DL_ERR_IO, "%s", engine->failure.text);
+    int status = dl_store_begin(engine->store, error);
+    if (status == DL_OK) {
+        engine->journal_events = JOURNAL_EVENTS_MAX;
+        status = dl_engine_save_monitors(engine, error);
+    }
+    if (status == DL_OK) status = dl_store_checkpoint_all(engine->store, engine->graph, NULL, error);
+    if (status == DL_OK)
+        status = dl_store_commit(engine->store, error);
+    else
+        dl_store_rollback(engine->store);
+    return status;
+}

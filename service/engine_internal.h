@@ -1,0 +1,151 @@
+/* The inside of the engine, shared by engine*.c alone. */
+#ifndef DL_SERVICE_ENGINE_INTERNAL_H
+#define DL_SERVICE_ENGINE_INTERNAL_H
+
+#include "service/candidates.h"
+#include "service/engine.h"
+
+#define POSITION_TOPICS_MAX 65536   /* partitions followed */
+#define OUTBOX_ROWS_MAX 200000      /* above this no more is taken in */
+#define JOURNAL_EVENTS_MAX 1024     /* monitors are saved whole after so many events */
+#define QUERY_BYTES_MAX (64u << 20) /* what the queries of one batch may take */
+#define RENEWALS_MAX 16
+#define NO_QUERY UINT32_MAX
+
+enum item_kind { ITEM_EVENT, ITEM_BROKEN, ITEM_LATE };
+
+/* A prediction to make: its query, and where its candidates came from. */
+struct pending_prediction {
+    uint32_t query; /* NO_QUERY: none */
+    uint32_t node;
+    uint64_t history;
+    size_t origins_at; /* in batch.bytes: candidate_count bytes */
+};
+
+/* One message of the batch. */
+struct item {
+    enum item_kind kind;
+    uint32_t position; /* index into engine.positions, or UINT32_MAX */
+    int64_t offset;
+    int64_t received_ns, wall_us;
+    /* events */
+    struct dl_event event;
+    uint64_t seq;
+    uint64_t src_history, dst_history;
+    uint32_t pair_history;
+    uint32_t score_query; /* NO_QUERY: no model */
+    uint32_t negatives;   /* candidates of that query after the first */
+    struct pending_prediction predictions[2];
+    float drift[DL_DRIFT_COLUMNS];
+    int has_drift;
+    /* bytes in batch.bytes */
+    size_t id_at, id_size, key_at, key_size, payload_at, payload_size, reason_at;
+    const char *field;
+};
+
+struct position {
+    char topic[250];
+    int32_t partition;
+    int64_t next_offset; /* to read: after all that was offered */
+    int dirty;           /* to be written with this batch */
+};
+
+struct batch {
+    uint32_t count, capacity;
+    struct item *items;
+    struct dl_buf bytes; /* ids, keys, payloads, reasons, origins; items hold offsets */
+    uint32_t first_new_node, first_new_type;
+    uint64_t first_seq;
+    struct dl_event *events; /* (capacity) those absorbed, in order, for the log */
+    float *features;         /* (capacity, feature_count) */
+    uint32_t event_count;
+    /* queries, reused from batch to batch */
+    uint32_t query_count, query_capacity;
+    struct dl_query **queries;
+    float **logits;
+    uint32_t *logit_capacity;
+    int64_t begun_ns;
+    /* the records, built at commit */
+    struct dl_score *scores; /* (capacity) */
+    uint32_t score_count;
+    struct dl_prediction *predictions; /* (2 capacity) */
+    uint32_t prediction_count;
+    struct dl_candidate *candidates; /* (2 capacity, top_k) */
+    uint32_t alert_count, alert_capacity;
+    struct alert_copy *alerts;
+};
+
+/* An alert outlives the monitor's callback until the listeners heard it. */
+struct alert_copy {
+    struct dl_alert alert;
+    char reason[DL_DRIFT_REASON_MAX];
+    struct dl_alert_feature features[DL_DRIFT_TOP];
+};
+
+struct dl_engine {
+    struct dl_engine_parts parts;
+    const struct dl_config *config;
+    struct dl_store *store;
+    struct dl_graph *graph;
+    struct dl_dictionary *nodes, *types;
+    struct dl_model *model;
+    uint32_t window; /* interactions a side that the model reads */
+    struct dl_drift_monitor *drift;
+    uint64_t drift_generation; /* of the reference that is stored */
+    int drift_muted;           /* restoring: alerts were published before */
+    struct dl_quality *quality;
+    uint32_t *frozen; /* destination list, or NULL: the graph's own */
+    uint32_t frozen_count;
+    uint32_t journal_count, journal_events;
+    uint64_t alert_number;
+    struct position *positions;
+    uint32_t position_count, position_capacity, position_last;
+    struct batch batch;
+    struct dl_scoring scoring;
+    int scoring_now; /* the batch is with the workers */
+    struct dl_candidate_set candidates;
+    struct dl_buf record, headers, name; /* scratch for encoding */
+    struct dl_backend_listener *listeners;
+    uint32_t jobs;                             /* backend jobs with the workers */
+    struct ingest_job *ingest_first, *ingest_last; /* waiting for room or for their commit */
+    uint32_t ingest_count;
+    struct dl_backend_job *renewals[RENEWALS_MAX]; /* waiting for the batch to end */
+    uint32_t renewal_count;
+    int ingest_pumping;
+    char last_reason[200]; /* of the message offered last, if it became a dead letter */
+    int64_t loaded_us;     /* wall-clock time at which the model came */
+    int failed;
+    struct dl_error failure;
+};
+
+/* engine.c */
+int dl_engine_fail(struct dl_engine *engine, int status, const char *what,
+                   const struct dl_error *error);
+struct dl_query *dl_engine_query(struct dl_engine *engine, uint32_t *index);
+
+/* engine_commit.c */
+void dl_engine_commit(struct dl_engine *engine);
+void dl_engine_on_alert(void *context, const struct dl_alert *alert);
+/* The best top_k (at most 1,000) of a scored query, best first; returns how many. */
+uint32_t dl_engine_rank(const struct dl_engine *engine, const struct dl_query *query,
+                        const float *logits, const uint8_t *origins, uint32_t top_k,
+                        struct dl_candidate *best);
+
+/* engine_ingest.c */
+int dl_engine_ingest(void *context, const struct dl_backend_ingest_request *request,
+                     struct dl_backend_job *job, struct dl_error *error);
+void dl_engine_ingest_pump(struct dl_engine *engine);      /* offers what waits */
+void dl_engine_ingest_committed(struct dl_engine *engine); /* answers what is durable */
+void dl_engine_ingest_end(struct dl_engine *engine);       /* answers the rest: cancelled */
+
+/* engine_backend.c */
+void dl_engine_renewals(struct dl_engine *engine); /* those that waited for the batch to end */
+
+/* engine_state.c */
+int dl_engine_load(struct dl_engine *engine, struct dl_error *error);
+int dl_engine_drift_start(struct dl_engine *engine, struct dl_error *error);
+int dl_engine_save_monitors(struct dl_engine *engine, struct dl_error *error);
+uint32_t dl_engine_find_position(struct dl_engine *engine, const char *topic, int32_t partition,
+                                 int add);
+
+#endif

@@ -1,0 +1,61 @@
+/* librdkafka configuration and log. */
+#include "service/kafka_common.h"
+
+#include <string.h>
+
+#include "service/log.h"
+
+/* librdkafka's levels are syslog's. */
+static void on_log(const rd_kafka_t *handle, int level, const char *facility, const char *text)
+{
+    (void)handle;
+    if (level <= 3)
+        DL_ERROR("kafka", "%s: %s", facility, text);
+    else if (level == 4)
+        DL_WARN("kafka", "%s: %s", facility, text);
+    else
+        DL_DEBUG("kafka", "%s: %s", facility, text);
+}
+
+static int set(rd_kafka_conf_t *conf, const char *key, const char *value, const char *place,
+               struct dl_error *error)
+{
+    char text[256] = "";
+    if (rd_kafka_conf_set(conf, key, value, text, sizeof text) == RD_KAFKA_CONF_OK) return DL_OK;
+    return dl_error_set(error, DL_ERR_INVALID, "%s: kafka.%s: %s", place, key, text);
+}
+
+int dl_kafka_conf(const struct dl_config *config, rd_kafka_conf_t **out, struct dl_error *error)
+{
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    rd_kafka_conf_set_log_cb(conf, on_log);
+    int status = dl_kafka_conf_default(config, conf, "client.id", "driftline", error);
+    for (size_t i = 0; status == DL_OK && i < config->kafka.count; i++)
+        status = set(conf, config->kafka.items[i].key, config->kafka.items[i].value,
+                     config->path[0] ? config->path : "configuration", error);
+    if (status != DL_OK) {
+        rd_kafka_conf_destroy(conf);
+        return status;
+    }
+    *out = conf;
+    return DL_OK;
+}
+
+int dl_kafka_conf_default(const struct dl_config *config, rd_kafka_conf_t *conf, const char *key,
+                          const char *value, struct dl_error *error)
+{
+    if (dl_config_kafka_get(config, key)) return DL_OK;
+    return set(conf, key, value, "default", error);
+}
+
+int dl_kafka_conf_require(const struct dl_config *config, rd_kafka_conf_t *conf, const char *key,
+                          const char *value, struct dl_error *error)
+{
+    const char *theirs = dl_config_kafka_get(config, key);
+    if (theirs && strcmp(theirs, value) != 0)
+        return dl_error_set(error, DL_ERR_INVALID,
+                            "kafka.%s is %s; driftline needs %s, because it keeps the positions "
+                            "itself; remove the setting",
+                            key, theirs, value);
+    return set(conf, key, value, "default", error);
+}

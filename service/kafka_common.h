@@ -1,0 +1,20 @@
+/* What the Kafka source, the sink and the tools share. Included by the Kafka
+ * files alone. */
+#ifndef DL_SERVICE_KAFKA_COMMON_H
+#define DL_SERVICE_KAFKA_COMMON_H
+
+#include <librdkafka/rdkafka.h>
+
+#include "service/config.h"
+
+/* A new librdkafka configuration with everything of the section `kafka`, the
+ * log going to ours. Names the setting that librdkafka refuses. */
+int dl_kafka_conf(const struct dl_config *config, rd_kafka_conf_t **conf, struct dl_error *error);
+/* Sets `key` unless the operator did. */
+int dl_kafka_conf_default(const struct dl_config *config, rd_kafka_conf_t *conf, const char *key,
+                          const char *value, struct dl_error *error);
+/* Sets `key`, whatever the operator said; a different value of theirs is an error. */
+int dl_kafka_conf_require(const struct dl_config *config, rd_kafka_conf_t *conf, const char *key,
+                          const char *value, struct dl_error *error);
+
+#endif

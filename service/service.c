@@ -1,0 +1,520 @@
+/* Putting the parts together, and taking them apart in order. */
+#include "service/service.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "service/http.h"
+#include "service/intake.h"
+#include "service/kafka_sink.h"
+#include "service/kafka_source.h"
+#include "service/line_source.h"
+#include "service/log.h"
+#include "service/rpc_server.h"
+#include "service/version.h"
+
+#define TICK_MS 500
+#define DRAIN_MS 10000
+
+/* How far the end has come. */
+enum phase { RUNNING, DRAINING, CLOSING, CLOSED };
+
+struct dl_service {
+    uv_loop_t *loop;
+    struct dl_service_options options;
+    const struct dl_config *config;
+    struct dl_metrics *registry;
+    struct dl_service_metrics metrics;
+    struct dl_store *store;
+    struct dl_model *model;
+    struct dl_workers *workers;
+    struct dl_engine *engine;
+    struct dl_backend backend;
+    struct dl_intake *intake;
+    struct dl_kafka_source *kafka_source;
+    struct dl_line_source *line_source;
+    struct dl_kafka_sink *sink;
+    struct dl_rpc_server *rpc;
+    struct dl_http *http;
+    uv_timer_t tick;
+    uv_signal_t signals[3];
+    int tick_open, signals_open;
+    char rpc_address[80], http_url[120];
+    enum phase phase;
+    int64_t drain_until_ns;
+    int rpc_closed, http_closed, handles_left;
+    int reload_asked;
+    int64_t not_ready_since_ns;
+    char failure[1024];
+};
+
+static void tick(struct dl_service *service);
+
+static void fail(void *context, const char *reason)
+{
+    struct dl_service *service = context;
+    if (!service->failure[0]) {
+        snprintf(service->failure, sizeof service->failure, "%s", reason);
+        DL_ERROR("service", "%s", reason);
+    }
+    dl_service_stop(service);
+}
+
+/* ---- running -------------------------------------------------------------------------- */
+
+static void progressed(void *context)
+{
+    struct dl_service *service = context;
+    const char *failure = dl_engine_failure(service->engine);
+    if (failure) {
+        fail(service, failure);
+        return;
+    }
+    if (service->sink) dl_kafka_sink_wake(service->sink);
+    if (service->kafka_source) dl_kafka_source_resume(service->kafka_source);
+    if (service->line_source) dl_line_source_resume(service->line_source);
+    if (service->phase != RUNNING) tick(service);
+}
+
+static void source_ended(void *context)
+{
+    struct dl_service *service = context;
+    DL_INFO("source", "end of input after %" PRIu64 " events",
+            dl_graph_feed(dl_engine_graph(service->engine))->events);
+    if (service->options.stop_at_end) dl_service_stop(service);
+}
+
+int dl_service_ready(const struct dl_service *service, struct dl_error *error)
+{
+    const char *failure = dl_engine_failure(service->engine);
+    if (service->failure[0] || failure) {
+        dl_error_set(error, DL_ERR_UNAVAILABLE, "%s", failure ? failure : service->failure);
+        return 0;
+    }
+    if (service->phase != RUNNING) {
+        dl_error_set(error, DL_ERR_UNAVAILABLE, "shutting down");
+        return 0;
+    }
+    if (service->kafka_source && !dl_kafka_source_ready(service->kafka_source)) {
+        dl_error_set(error, DL_ERR_UNAVAILABLE,
+                     "no partition of %s is assigned: is the broker up and does the topic exist?",
+                     service->config->source.topics.count ? service->config->source.topics.items[0]
+                                                          : "the source");
+        return 0;
+    }
+    if (service->sink && !dl_kafka_sink_ready(service->sink)) {
+        dl_error_set(error, DL_ERR_UNAVAILABLE, "the producer waits for a broker");
+        return 0;
+    }
+    if (error) error->text[0] = '\0';
+    return 1;
+}
+
+static int backend_ready(void *context, struct dl_error *error)
+{
+    /* The backend's context is the engine; the service is found through it. */
+    return dl_service_ready(dl_engine_parts_context(context), error);
+}
+
+static void measure(struct dl_service *service)
+{
+    struct dl_service_metrics *m = &service->metrics;
+    struct dl_store_stats stats;
+    const struct dl_graph *graph = dl_engine_graph(service->engine);
+    struct dl_quality *quality = dl_engine_quality(service->engine);
+    struct dl_drift_monitor *drift = dl_engine_drift(service->engine);
+    dl_store_get_stats(service->store, &stats);
+    dl_gauge_set(dl_metrics_gauge(m->store_bytes, DL_LABELS("database")), (double)stats.file_bytes);
+    dl_gauge_set(dl_metrics_gauge(m->store_bytes, DL_LABELS("wal")), (double)stats.wal_bytes);
+    dl_gauge_set(m->graph_nodes, dl_graph_feed(graph)->nodes);
+    dl_gauge_set(m->graph_pairs, (double)dl_graph_pairs(graph));
+    dl_gauge_set(m->graph_dirty_pages, dl_graph_pages_dirty(graph));
+    dl_gauge_set(m->scoring_queue_batches, dl_workers_pending(service->workers));
+    dl_gauge_set(m->outbox_rows, (double)(stats.outbox_next - stats.outbox_first));
+    dl_gauge_set(m->ready, dl_service_ready(service, NULL));
+    if (quality) {
+        struct dl_quality_figures figures;
+        dl_quality_figures(quality, &figures);
+        dl_gauge_set(m->quality_average_precision, figures.ap);
+        dl_gauge_set(m->quality_auc, figures.auc);
+        dl_gauge_set(m->quality_mrr, figures.mrr);
+        dl_gauge_set(m->quality_calibration_error, figures.ece);
+        dl_gauge_set(m->quality_events, (double)figures.events);
+    }
+    if (drift) {
+        dl_gauge_set(m->drift_statistic, dl_drift_monitor_statistic(drift));
+        dl_gauge_set(m->drift_threshold, dl_drift_monitor_threshold(drift));
+        dl_gauge_set(m->drift_raised, dl_drift_monitor_is_raised(drift));
+    }
+}
+
+static void publish_model_info(struct dl_service *service)
+{
+    if (!service->model) return;
+    const struct dl_model_info *info = dl_model_get_info(service->model);
+    dl_metrics_clear(service->metrics.model_info);
+    dl_gauge_set(dl_metrics_gauge(service->metrics.model_info,
+                                  DL_LABELS(info->version, info->config.architecture, info->ties)),
+                 1);
+}
+
+/* SIGHUP: the model file again, and certificates. What fails leaves the old in place. */
+static void reload(struct dl_service *service)
+{
+    struct dl_error error = {""};
+    struct dl_model *model;
+    service->reload_asked = 0;
+    if (service->rpc && dl_rpc_server_reload_tls(service->rpc, &error) != DL_OK)
+        DL_ERROR("service", "certificates are kept as they were: %s", error.text);
+    if (!service->config->model.path[0] || service->options.no_model) return;
+    int status = dl_model_load(service->config->model.path, &model, &error);
+    if (status == DL_OK) {
+        status = dl_engine_set_model(service->engine, model, &error);
+        if (status == DL_OK) {
+            dl_model_unref(service->model);
+            service->model = model;
+            dl_counter_add(service->metrics.model_reloads_total, 1);
+            publish_model_info(service);
+            DL_INFO("model", "now serving %s", dl_model_get_info(model)->version);
+            return;
+        }
+        dl_model_unref(model);
+    }
+    DL_ERROR("model", "the old model stays: %s", error.text);
+}
+
+/* ---- the end ------------------------------------------------------------------------------ */
+
+static void maybe_stopped(struct dl_service *service)
+{
+    if (service->phase != CLOSING || !service->rpc_closed || !service->http_closed ||
+        service->handles_left)
+        return;
+    service->phase = CLOSED;
+    if (service->options.stopped) service->options.stopped(service->options.context);
+}
+
+static void rpc_closed(void *context)
+{
+    struct dl_service *service = context;
+    service->rpc = NULL;
+    service->rpc_closed = 1;
+    maybe_stopped(service);
+}
+
+static void http_closed(void *context)
+{
+    struct dl_service *service = context;
+    service->http = NULL;
+    service->http_closed = 1;
+    maybe_stopped(service);
+}
+
+static void handle_closed(uv_handle_t *handle)
+{
+    struct dl_service *service = handle->data;
+    service->handles_left--;
+    maybe_stopped(service);
+}
+
+static void close_all(struct dl_service *service)
+{
+    struct dl_error error = {""};
+    service->phase = CLOSING;
+    if (service->sink) dl_kafka_sink_close(service->sink);
+    service->sink = NULL;
+    if (service->kafka_source) dl_kafka_source_close(service->kafka_source);
+    service->kafka_source = NULL;
+    if (service->line_source) dl_line_source_close(service->line_source);
+    service->line_source = NULL;
+    if (!dl_engine_failure(service->engine) && !dl_engine_busy(service->engine) &&
+        dl_engine_checkpoint(service->engine, &error) != DL_OK)
+        DL_WARN("store", "no checkpoint at the end, the next start replays the log: %s",
+                error.text);
+    if (service->tick_open) uv_close((uv_handle_t *)&service->tick, handle_closed);
+    for (int i = 0; i < service->signals_open; i++)
+        uv_close((uv_handle_t *)&service->signals[i], handle_closed);
+    service->handles_left = service->tick_open + service->signals_open;
+    service->tick_open = service->signals_open = 0;
+    if (service->rpc)
+        dl_rpc_server_close(service->rpc, rpc_closed, service);
+    else
+        service->rpc_closed = 1;
+    if (service->http)
+        dl_http_close(service->http, http_closed, service);
+    else
+        service->http_closed = 1;
+    maybe_stopped(service);
+}
+
+/* While draining: is everything scored, stored and published? */
+static int drained(const struct dl_service *service)
+{
+    if (dl_engine_failure(service->engine)) return 1;
+    if (dl_engine_busy(service->engine) || dl_workers_pending(service->workers)) return 0;
+    return !service->sink || service->failure[0] || dl_kafka_sink_idle(service->sink);
+}
+
+static void tick(struct dl_service *service)
+{
+    if (service->phase == RUNNING) {
+        measure(service);
+        if (service->reload_asked && !dl_engine_busy(service->engine)) reload(service);
+        return;
+    }
+    if (service->phase != DRAINING) return;
+    dl_engine_flush(service->engine);
+    if (service->sink) dl_kafka_sink_wake(service->sink);
+    int late = dl_clock_monotonic_ns() > service->drain_until_ns;
+    if (late && !drained(service))
+        DL_WARN("service", "ending with output still in the outbox; the next start publishes it");
+    if (late || drained(service)) close_all(service);
+}
+
+static void on_tick(uv_timer_t *timer) { tick(timer->data); }
+
+static void on_rpc_drained(void *context) { (void)context; }
+
+void dl_service_stop(struct dl_service *service)
+{
+    if (service->phase != RUNNING) return;
+    service->phase = DRAINING;
+    int64_t drain_ms = service->options.drain_ms ? service->options.drain_ms : DRAIN_MS;
+    service->drain_until_ns = dl_clock_monotonic_ns() + drain_ms * 1000000;
+    if (service->kafka_source) dl_kafka_source_stop(service->kafka_source);
+    if (service->line_source) dl_line_source_stop(service->line_source);
+    if (service->rpc) dl_rpc_server_drain(service->rpc, drain_ms, on_rpc_drained, service);
+    dl_engine_flush(service->engine);
+    if (service->tick_open) uv_timer_start(&service->tick, on_tick, 1, 20);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    struct dl_service *service = handle->data;
+    if (number == SIGHUP) {
+        DL_INFO("service", "SIGHUP: reloading the model");
+        service->reload_asked = 1;
+    } else if (service->phase == RUNNING) {
+        DL_INFO("service", "%s: draining", number == SIGTERM ? "SIGTERM" : "SIGINT");
+        dl_service_stop(service);
+    } else {
+        DL_WARN("service", "second signal: ending at once");
+        service->drain_until_ns = 0;
+        tick(service);
+    }
+}
+
+/* ---- the start -------------------------------------------------------------------------------- */
+
+static int open_store(struct dl_service *service, struct dl_error *error)
+{
+    const struct dl_config *config = service->config;
+    struct dl_store_options options = dl_store_options_default;
+    options.config = (struct dl_store_config){.time_unit = config->source.time_unit,
+                                              .window = (uint32_t)config->store.window,
+                                              .feature_count = (uint32_t)config->store.features,
+                                              .namespaces = config->source.bipartite ? 2 : 1};
+    options.sync = config->store.synchronous == DL_SYNCHRONOUS_NORMAL ? DL_STORE_SYNC_NORMAL
+                                                                      : DL_STORE_SYNC_FULL;
+    options.log_keep_events =
+        config->store.log_events_max ? config->store.log_events_max : UINT64_MAX / 2;
+    options.created_by = "driftline " DL_VERSION;
+    return dl_store_open(config->store.path, &options, &service->store, error);
+}
+
+static int open_model(struct dl_service *service, struct dl_error *error)
+{
+    if (service->options.no_model) return DL_OK;
+    if (service->options.model) {
+        service->model = dl_model_ref(service->options.model);
+    } else if (service->config->model.path[0]) {
+        int status = dl_model_load(service->config->model.path, &service->model, error);
+        if (status != DL_OK) return status;
+    } else {
+        DL_WARN("model", "model.path is not set: events are taken in, nothing is scored");
+        return DL_OK;
+    }
+    const struct dl_model_info *info = dl_model_get_info(service->model);
+    DL_INFO("model", "%s %s: window %u, width %u, %" PRIu64 " parameters, trained under %s",
+            info->config.architecture, info->version, info->config.window, info->config.width,
+            info->parameters, info->ties);
+    if (strcmp(info->ties, "strict") == 0)
+        DL_WARN("model", "it was trained under the tie policy strict; a live feed is `stream`");
+    return DL_OK;
+}
+
+static int publishes(const struct dl_config *config)
+{
+    return dl_config_kafka_get(config, "bootstrap.servers") ||
+           dl_config_kafka_get(config, "metadata.broker.list");
+}
+
+static int open_engine(struct dl_service *service, struct dl_error *error)
+{
+    struct dl_engine_parts parts = {.config = service->config,
+                                    .store = service->store,
+                                    .workers = service->workers,
+                                    .model = service->model,
+                                    .metrics = &service->metrics,
+                                    .publish =
+                                        !service->options.no_model && publishes(service->config),
+                                    .progressed = progressed,
+                                    .context = service};
+    int status = dl_engine_new(&parts, &service->engine, error);
+    if (status != DL_OK) return status;
+    dl_engine_backend(service->engine, &service->backend);
+    service->backend.ready = backend_ready;
+    return dl_intake_new(service->config, service->engine, &service->metrics, &service->intake,
+                         error);
+}
+
+static int open_source(struct dl_service *service, struct dl_error *error)
+{
+    const struct dl_config *config = service->config;
+    if (config->source.kind == DL_SOURCE_KAFKA)
+        return dl_kafka_source_open(service->loop, config, service->engine, service->intake,
+                                    &service->metrics, fail, service, &service->kafka_source,
+                                    error);
+    return dl_line_source_open(service->loop, config,
+                               config->source.kind == DL_SOURCE_FILE ? config->source.path : NULL,
+                               service->engine, service->intake, fail, source_ended, service,
+                               &service->line_source, error);
+}
+
+static int open_sink(struct dl_service *service, struct dl_error *error)
+{
+    if (service->options.no_model || !publishes(service->config)) return DL_OK;
+    void *consumer =
+        service->kafka_source ? dl_kafka_source_consumer(service->kafka_source) : NULL;
+    return dl_kafka_sink_open(service->loop, service->config, service->engine, service->store,
+                              consumer, &service->metrics, fail, service, &service->sink, error);
+}
+
+static int open_rpc(struct dl_service *service, struct dl_error *error)
+{
+    const struct dl_config *config = service->config;
+    if (service->options.no_model || !config->rpc.listen[0]) return DL_OK;
+    (void)error;
+    return DL_OK;
+}
+
+static int open_http(struct dl_service *service, struct dl_error *error)
+{
+    const struct dl_config *config = service->config;
+    if (service->options.no_model || !config->http.listen[0]) return DL_OK;
+    struct dl_http_options options = {.listen = config->http.listen,
+                                      .plain_text_anywhere =
+                                          config->http.plain_text == DL_PLAIN_ANYWHERE,
+                                      .connections_max = (uint32_t)config->http.connections_max,
+                                      .backend = &service->backend,
+                                      .metrics = service->registry,
+                                      .service = &service->metrics,
+                                      .time_unit = config->source.time_unit,
+                                      .version = DL_VERSION};
+    int status = dl_http_open(service->loop, &options, &service->http, error);
+    if (status == DL_OK)
+        snprintf(service->http_url, sizeof service->http_url, "%s", dl_http_url(service->http));
+    return status;
+}
+
+static void open_timers(struct dl_service *service)
+{
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    uv_timer_init(service->loop, &service->tick);
+    service->tick.data = service;
+    service->tick_open = 1;
+    uv_timer_start(&service->tick, on_tick, TICK_MS, TICK_MS);
+    for (int i = 0; service->options.handle_signals && i < 3; i++) {
+        uv_signal_init(service->loop, &service->signals[i]);
+        service->signals[i].data = service;
+        uv_signal_start(&service->signals[i], on_signal, numbers[i]);
+        service->signals_open++;
+    }
+}
+
+int dl_service_new(uv_loop_t *loop, const struct dl_service_options *options,
+                   struct dl_service **out, struct dl_error *error)
+{
+    struct dl_service *service = calloc(1, sizeof *service);
+    if (!service) return dl_error_set(error, DL_ERR_NOMEM, "out of memory for the service");
+    service->loop = loop;
+    service->options = *options;
+    service->config = options->config;
+    int status = dl_metrics_new(&service->registry);
+    if (status == DL_OK)
+        status = dl_service_metrics_init(service->registry, &service->metrics, error);
+    if (status == DL_OK) status = open_model(service, error);
+    if (status == DL_OK) status = open_store(service, error);
+    if (status == DL_OK)
+        status = dl_workers_new(loop, (uint32_t)service->config->model.workers, &service->workers,
+                               error);
+    if (status == DL_OK) status = open_engine(service, error);
+    if (status == DL_OK) {
+        open_timers(service);
+        publish_model_info(service);
+        status = open_rpc(service, error);
+    }
+    if (status == DL_OK) status = open_http(service, error);
+    if (status == DL_OK) status = open_source(service, error);
+    if (status == DL_OK) status = open_sink(service, error);
+    if (status == DL_OK) {
+        *out = service;
+        return DL_OK;
+    }
+    /* The loop turns once more for the handles that are being closed. */
+    if (service->engine) {
+        snprintf(service->failure, sizeof service->failure, "start failed");
+        service->options.stopped = NULL;
+        close_all(service);
+        while (service->phase != CLOSED && uv_run(loop, UV_RUN_ONCE)) continue;
+    }
+    dl_service_free(service);
+    uv_run(loop, UV_RUN_NOWAIT);
+    return status;
+}
+
+void dl_service_free(struct dl_service *service)
+{
+    if (!service) return;
+    dl_workers_free(service->workers);
+    dl_intake_free(service->intake);
+    dl_engine_free(service->engine);
+    dl_store_close(service->store);
+    dl_model_unref(service->model);
+    dl_metrics_free(service->registry);
+    free(service);
+}
+
+/* ---- looking at it ------------------------------------------------------------------------------ */
+
+const char *dl_service_failure(const struct dl_service *service)
+{
+    return service->failure[0] ? service->failure : NULL;
+}
+
+struct dl_engine *dl_service_engine(struct dl_service *service) { return service->engine; }
+
+struct dl_service_metrics *dl_service_metrics(struct dl_service *service)
+{
+    return &service->metrics;
+}
+
+const char *dl_service_rpc_address(const struct dl_service *service)
+{
+    return service->rpc_address;
+}
+
+const char *dl_service_http_url(const struct dl_service *service) { return service->http_url; }
+
+void dl_service_progress(const struct dl_service *service, uint64_t *read_bytes,
+                         uint64_t *total_bytes, uint64_t *records, uint64_t *broken,
+                         const char **first_reason)
+{
+    *read_bytes = *total_bytes = *records = 0;
+    if (service->line_source)
+        dl_line_source_progress(service->line_source, read_bytes, total_bytes, records);
+    *broken = dl_intake_broken(service->intake, first_reason);
+}

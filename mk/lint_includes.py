@@ -16,17 +16,17 @@ MODULES = {
     "model": {"model", "base"},
     "service": {"service", "proto", "store", "model", "base"},
 }
-# Header (as a pattern) -> the .c files that may include it. Public headers may
-# include none of them: a library stays behind the file that is named for it.
+# Header (as a pattern) -> the files that may include it: a library stays behind
+# the few that are named for it.
 THIRD_PARTY = {
-    r"sqlite3\.h": r"store/[a-z_0-9]+\.c",
-    r".*\.pb-c\.h|protobuf-c/.*": r"proto/[a-z_0-9]+\.c",
-    r"librdkafka/.*": r"service/kafka[a-z_0-9]*\.c",
+    r"sqlite3\.h": r"store/.*",
+    r".*\.pb-c\.h|protobuf-c/.*": r"proto/.*\.c",
+    r"librdkafka/.*": r"service/kafka_.*",
     r"nghttp2/.*": r"service/h2[a-z_0-9]*\.c",
-    r"microhttpd\.h": r"service/http[a-z_0-9]*\.c",
+    r"microhttpd\.h": r"service/http.*",
     r"yaml\.h": r"service/config_yaml\.c",
-    r"yajl/.*": r"(proto|service)/[a-z_0-9]*json[a-z_0-9]*\.c",
-    r"openssl/.*": r"service/(tls|h2)[a-z_0-9]*\.c",
+    r"yajl/.*": r"(proto|service)/[a-z_0-9]*json[a-z_0-9]*\.c|model/safetensors.*\.c",
+    r"openssl/.*": r"service/tls[a-z_0-9]*\.c|base/digest\.c",
     r"criterion/.*": r"tests/.*",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -49,7 +49,7 @@ def check(path, problems):
                                 f"{', '.join(sorted(allowed))}")
             if kind == "<":
                 problems.append(f'{place}include our own headers with "{name}"')
-        elif kind == '"' and target not in ("tests", "bench") and not generated:
+        elif kind == '"' and module in MODULES and not generated:
             problems.append(f'{place}name the folder: "{module}/{name}"')
         if module in ("tests", "bench"):
             continue

@@ -1,5 +1,9 @@
 """The program's front door: help, versions, unknown words, configuration errors."""
 import json
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_help_lists_every_command_and_each_explains_itself(run):
@@ -35,3 +39,44 @@ def test_a_full_disk_is_a_failure(driftline):
     with open("/dev/full", "wb") as full:
         done = subprocess.run([driftline, "help"], stdout=full, stderr=subprocess.PIPE)
     assert done.returncode == 1 and b"standard output" in done.stderr
+
+
+def test_the_example_configuration_is_valid_and_names_true_defaults(run, tmp_path):
+    """A line that is commented out shows the default: it must not rot."""
+    example = ROOT / "deploy" / "driftline.yaml"
+    printed = run("check", "--config", example, "--offline", "--set", "model.path=",
+                  "--print").stdout
+    section, stale = "", []
+    for line in example.read_text().splitlines():
+        if match := re.match(r"([a-z]+):", line):
+            section = match[1]
+        match = re.match(r"  # ([a-z_]+): +(.*?)( +#.*)?$", line)
+        if match and section != "kafka":
+            in_force = re.search(rf"(?ms)^{section}:\n.*?^  {match[1]}: (.*?)  # (.*?)$", printed)
+            assert in_force, f"{section}.{match[1]} is no key"
+            said = {"16M": "16000000", "1M": "1000000"}.get(match[2], match[2])
+            if in_force[1].strip('"') != said:
+                stale.append(f"{section}.{match[1]}: {said} is {in_force[1]}")
+    assert not stale
+
+
+
+def test_check_reports_on_a_store_and_says_when_it_is_damaged(run, tmp_path):
+    missing = run("check", "--store", tmp_path / "none.db", code=1).stderr
+    assert "none.db" in missing
+    broken = tmp_path / "broken.db"
+    broken.write_bytes(b"this is no database" * 500)
+    assert "broken.db" in run("check", "--store", broken, code=1).stderr
+
+
+def test_check_names_a_configuration_that_cannot_be_read(run, tmp_path):
+    errors = run("check", "--config", tmp_path / "none.yaml", code=2).stderr
+    assert "none.yaml: No such file" in errors and len(errors.splitlines()) == 1
+    answer = json.loads(run("check", "--json", "--set", "log.levl=x", code=2).stdout)
+    assert not answer["ok"] and "log.level" in answer["problems"][0]["text"]
+
+
+def test_check_refuses_a_file_that_is_no_model(run, tmp_path):
+    broken = tmp_path / "m.safetensors"
+    broken.write_bytes(b"\x10" + b"\0" * 40)
+    assert "m.safetensors" in run("check", "--model", broken, code=1).stderr

@@ -1,0 +1,80 @@
+/* One metadata request, through the same settings as the service's. */
+#include "service/kafka_probe.h"
+
+#include <string.h>
+
+#include "service/kafka_common.h"
+
+/* What goes wrong is this function's result; the log would say it again. */
+static void no_log(const rd_kafka_t *handle, int level, const char *facility, const char *text)
+{
+    (void)handle, (void)level, (void)facility, (void)text;
+}
+
+static void note_missing(struct dl_kafka_probe *probe, const char *topic)
+{
+    size_t used = strlen(probe->missing);
+    snprintf(probe->missing + used, sizeof probe->missing - used, "%s%s", used ? ", " : "", topic);
+}
+
+/* librdkafka asks for one topic or all; naming one must not create it, and a
+ * consumer's requests do not unless it was told to. */
+static int ask_topic(rd_kafka_t *handle, const char *topic, int timeout_ms,
+                     struct dl_kafka_probe *probe, struct dl_error *error)
+{
+    const struct rd_kafka_metadata *metadata = NULL;
+    rd_kafka_topic_t *named = rd_kafka_topic_new(handle, topic, NULL);
+    rd_kafka_resp_err_t code =
+        named ? rd_kafka_metadata(handle, 0, named, &metadata, timeout_ms) : rd_kafka_last_error();
+    int status = DL_OK;
+    if (code) {
+        status =
+            dl_error_set(error, DL_ERR_UNAVAILABLE, "topic %s: %s", topic, rd_kafka_err2str(code));
+    } else {
+        probe->brokers = metadata->broker_cnt;
+        code = metadata->topic_cnt == 1 ? metadata->topics[0].err
+                                        : RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
+        if (code == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART)
+            note_missing(probe, topic);
+        else if (code && code != RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE)
+            status = dl_error_set(error, DL_ERR_UNAVAILABLE, "topic %s: %s", topic,
+                                  rd_kafka_err2str(code));
+        else
+            probe->topics++, probe->partitions += metadata->topics[0].partition_cnt;
+    }
+    if (metadata) rd_kafka_metadata_destroy(metadata);
+    if (named) rd_kafka_topic_destroy(named);
+    return status;
+}
+
+int dl_kafka_probe(const struct dl_config *config, int timeout_ms, struct dl_kafka_probe *probe,
+                   struct dl_error *error)
+{
+    const char *brokers = dl_config_kafka_get(config, "bootstrap.servers");
+    const struct rd_kafka_metadata *metadata = NULL;
+    rd_kafka_conf_t *conf = NULL;
+    char text[256];
+    *probe = (struct dl_kafka_probe){0};
+    int status = dl_kafka_conf(config, &conf, error);
+    if (status) return status;
+    rd_kafka_conf_set_log_cb(conf, no_log);
+    rd_kafka_t *handle = rd_kafka_new(RD_KAFKA_CONSUMER, conf, text, sizeof text);
+    if (!handle) {
+        rd_kafka_conf_destroy(conf);
+        return dl_error_set(error, DL_ERR_INVALID, "kafka: %s", text);
+    }
+    rd_kafka_resp_err_t code = rd_kafka_metadata(handle, 0, NULL, &metadata, timeout_ms);
+    if (code)
+        status = dl_error_set(error, DL_ERR_UNAVAILABLE,
+                              "%s: no broker answered within %d s (%s); is it running, and is the "
+                              "address right?",
+                              brokers ? brokers : "kafka.bootstrap.servers", timeout_ms / 1000,
+                              rd_kafka_err2str(code));
+    else
+        probe->brokers = metadata->broker_cnt;
+    if (metadata) rd_kafka_metadata_destroy(metadata);
+    for (size_t k = 0; k < config->source.topics.count && !status; k++)
+        status = ask_topic(handle, config->source.topics.items[k], timeout_ms, probe, error);
+    rd_kafka_destroy(handle);
+    return status;
+}

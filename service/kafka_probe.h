@@ -1,0 +1,21 @@
+/* Are the brokers there, and have they what the configuration names? For
+ * `driftline check`. */
+#ifndef DL_SERVICE_KAFKA_PROBE_H
+#define DL_SERVICE_KAFKA_PROBE_H
+
+#include "service/config.h"
+
+struct dl_kafka_probe {
+    int brokers;       /* that the cluster names */
+    int topics;        /* source topics that exist */
+    int partitions;    /* of them all */
+    char missing[256]; /* source topics that do not exist, with commas, or "" */
+};
+
+/* Asks the cluster, waiting up to timeout_ms; blocks. DL_ERR_INVALID: a setting
+ * that librdkafka refuses; DL_ERR_UNAVAILABLE: no broker answered; the detail
+ * says what was tried. */
+int dl_kafka_probe(const struct dl_config *config, int timeout_ms, struct dl_kafka_probe *probe,
+                   struct dl_error *error);
+
+#endif

@@ -51,7 +51,7 @@ def test_the_example_configuration_is_valid_and_names_true_defaults(run, tmp_pat
         if match := re.match(r"([a-z]+):", line):
             section = match[1]
         match = re.match(r"  # ([a-z_]+): +(.*?)( +#.*)?$", line)
-        if match and section != "kafka":
+        if match and section != "kafka" and "an example" not in line:
             in_force = re.search(rf"(?ms)^{section}:\n.*?^  {match[1]}: (.*?)  # (.*?)$", printed)
             assert in_force, f"{section}.{match[1]} is no key"
             said = {"16M": "16000000", "1M": "1000000"}.get(match[2], match[2])

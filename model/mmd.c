@@ -273,9 +273,7 @@ int dl_mmd_new(const struct dl_mmd_config *config, const float *reference, uint3
     if (!mmd) goto nomem;
     mmd->config = *config;
     mmd->rows = rows;
-    mmd->kernels = &dl_mmd_kernels_c;
-    if (dl_mmd_kernels_avx2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        mmd->kernels = dl_mmd_kernels_avx2;
+    mmd->kernels = dl_mmd_kernels_best();
     mmd->reference = allocate((size_t)rows * columns, sizeof *mmd->reference);
     if (!mmd->reference) goto nomem;
     memcpy(mmd->reference, reference, (size_t)rows * columns * sizeof *reference);
@@ -334,6 +332,13 @@ void dl_mmd_free(struct dl_mmd *mmd)
     free(mmd->one_block);
     free(mmd->cross_of);
     free(mmd);
+}
+
+const struct dl_mmd_kernels *dl_mmd_kernels_best(void)
+{
+    if (dl_mmd_kernels_avx2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return dl_mmd_kernels_avx2;
+    return &dl_mmd_kernels_c;
 }
 
 void dl_mmd_set_kernels(struct dl_mmd *mmd, const struct dl_mmd_kernels *kernels)

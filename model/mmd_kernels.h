@@ -34,6 +34,9 @@ extern const struct dl_mmd_kernels dl_mmd_kernels_c;
 /* NULL where the build has none. */
 extern const struct dl_mmd_kernels *const dl_mmd_kernels_avx2;
 
+/* The fastest tier that this machine runs. */
+const struct dl_mmd_kernels *dl_mmd_kernels_best(void);
+
 /* Forces a tier on an empty statistic, for tests and benchmarks. */
 void dl_mmd_set_kernels(struct dl_mmd *mmd, const struct dl_mmd_kernels *kernels);
 

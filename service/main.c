@@ -19,6 +19,7 @@ static const struct command {
 } commands[] = {
     {"serve", dl_cmd_serve, "run the service"},
     {"demo", dl_cmd_demo, "everything in one process, with a simulated feed that shifts"},
+    {"simulate", dl_cmd_simulate, "write a feed with habits, and shifts where you plant them"},
     {"ingest", dl_cmd_ingest, "take recorded history into a store, nothing published"},
     {"replay", dl_cmd_replay, "publish a recorded feed to a Kafka topic"},
     {"train", dl_cmd_train, "learn a model from a recorded feed"},

@@ -92,6 +92,12 @@ struct dl_backend_ingest_request {
     const struct dl_edge_event *events;
 };
 
+/* An event that came by ingest and could not be decoded: for a dead letter. */
+struct dl_backend_broken {
+    struct dl_slice payload;    /* its bytes */
+    const char *reason, *field; /* as in dl_dead_letter */
+};
+
 /* ---- results ------------------------------------------------------------- */
 
 struct dl_backend_scores {
@@ -252,6 +258,10 @@ struct dl_backend {
                   struct dl_backend_job *job, struct dl_error *error);
     int (*ingest)(void *context, const struct dl_backend_ingest_request *request,
                   struct dl_backend_job *job, struct dl_error *error);
+    /* Events of an ingest that are no events, 1..DL_BACKEND_INGEST_MAX; the
+     * caller counts them as rejected. The engine dead-letters what its own
+     * bounded queue takes. */
+    void (*ingest_broken)(void *context, uint32_t count, const struct dl_backend_broken *broken);
     void (*listen)(void *context, struct dl_backend_listener *listener);
     void (*unlisten)(void *context, struct dl_backend_listener *listener);
     /* 1: progress is possible (health SERVING), else 0 and why in *error. */

@@ -179,6 +179,13 @@ static void wake(struct dl_rpc_connection *connection)
 #define HEADER_TEXT(name_text, value_text)                                                         \
     HEADER(name_text, ((struct dl_slice){(const uint8_t *)(value_text), sizeof(value_text) - 1}))
 
+static void count_end(struct dl_rpc *rpc, const struct dl_rpc_method *method,
+                      enum dl_grpc_status status)
+{
+    rpc->stats.finished[status]++;
+    if (rpc->config.ended) rpc->config.ended(rpc->config.ended_context, method, status);
+}
+
 /* A plain HTTP answer to what is not gRPC at all. */
 static void answer_http(struct dl_rpc_connection *connection, struct dl_h2_stream *stream,
                         const char *http_status)
@@ -202,12 +209,11 @@ static size_t status_headers(struct dl_rpc *rpc, enum dl_grpc_status status, con
         if (!rpc->scratch.failed)
             headers[count++] = HEADER("grpc-message", dl_buf_slice(&rpc->scratch));
     }
-    rpc->stats.finished[status]++;
     return count;
 }
 
-static void answer_trailers_only(struct dl_rpc_connection *connection, struct dl_h2_stream *stream,
-                                 enum dl_grpc_status status, const char *message)
+static void send_trailers_only(struct dl_rpc_connection *connection, struct dl_h2_stream *stream,
+                               enum dl_grpc_status status, const char *message)
 {
     char number[4];
     struct dl_h2_header headers[5] = {HEADER_TEXT(":status", "200"),
@@ -216,6 +222,15 @@ static void answer_trailers_only(struct dl_rpc_connection *connection, struct dl
     size_t count = 3 + status_headers(connection->rpc, status, message, number, headers + 3);
     if (dl_h2_respond(connection->h2, stream, headers, count, 1) != DL_OK)
         dl_h2_reset(connection->h2, stream, DL_H2_INTERNAL_ERROR);
+}
+
+/* Refuses a request that did not become a call. */
+static void refuse(struct dl_rpc_connection *connection, struct dl_h2_stream *stream,
+                   const struct dl_rpc_method *method, enum dl_grpc_status status,
+                   const char *message)
+{
+    count_end(connection->rpc, method, status);
+    send_trailers_only(connection, stream, status, message);
 }
 
 static int send_headers(struct dl_rpc_call *call)
@@ -249,8 +264,9 @@ static void finish(struct dl_rpc_call *call, enum dl_grpc_status status, const c
     call->finished = 1;
     call->finished_ms = connection->rpc->now_ms;
     heap_remove(connection->rpc, call);
+    count_end(connection->rpc, call->method, status);
     if (!call->headers_sent) {
-        answer_trailers_only(connection, call->stream, status, message);
+        send_trailers_only(connection, call->stream, status, message);
     } else {
         char number[4];
         struct dl_h2_header trailers[2];
@@ -419,8 +435,8 @@ static void on_headers(void *context, struct dl_h2_stream *stream,
     int64_t timeout_ns;
     struct dl_error error = {""};
     if (flags & DL_H2_TOO_LARGE) {
-        answer_trailers_only(connection, stream, DL_GRPC_RESOURCE_EXHAUSTED,
-                             "the request's headers are larger than the limit");
+        refuse(connection, stream, NULL, DL_GRPC_RESOURCE_EXHAUSTED,
+               "the request's headers are larger than the limit");
         return;
     }
     read_head(headers, count, &head);
@@ -434,19 +450,19 @@ static void on_headers(void *context, struct dl_h2_stream *stream,
         return;
     }
     if (type == 2) {
-        answer_trailers_only(connection, stream, DL_GRPC_UNIMPLEMENTED,
-                             "only application/grpc and application/grpc+proto are supported");
+        refuse(connection, stream, NULL, DL_GRPC_UNIMPLEMENTED,
+               "only application/grpc and application/grpc+proto are supported");
         return;
     }
     enum dl_grpc_status status =
         check_head(connection, &head, &method, &encoding, &timeout_ns, &error);
     if (status != DL_GRPC_OK) {
-        answer_trailers_only(connection, stream, status, error.text);
+        refuse(connection, stream, method, status, error.text);
         return;
     }
     struct dl_rpc_call *call = call_new(connection, stream, method);
     if (!call) {
-        answer_trailers_only(connection, stream, DL_GRPC_RESOURCE_EXHAUSTED, "out of memory");
+        refuse(connection, stream, method, DL_GRPC_RESOURCE_EXHAUSTED, "out of memory");
         return;
     }
     call->reader.encoding = encoding;
@@ -601,7 +617,7 @@ static void on_closed(void *context, struct dl_h2_stream *stream, uint32_t code)
     if (!call) return;
     if (!call->finished) {
         call->finished = 1;
-        rpc->stats.finished[DL_GRPC_CANCELLED]++;
+        count_end(rpc, call->method, DL_GRPC_CANCELLED);
         tell_closed(call, DL_RPC_CANCELLED);
     } else {
         tell_closed(call, code == DL_H2_NO_ERROR ? DL_RPC_FINISHED : DL_RPC_CANCELLED);

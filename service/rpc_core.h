@@ -78,6 +78,10 @@ struct dl_rpc_config {
      * everybody has all. 0: unknown. Must not keep the slice. */
     uint32_t (*authorize)(void *context, struct dl_slice authorization);
     void *authorize_context;
+    /* A call got its status (that of the server: the client may hear another).
+     * `method` is NULL for one that is not registered. May be NULL. */
+    void (*ended)(void *context, const struct dl_rpc_method *method, enum dl_grpc_status status);
+    void *ended_context;
     /* A connection has bytes to take that no dl_rpc_connection_receive is
      * about to fetch. May be NULL. */
     void (*wake)(void *io, struct dl_rpc_connection *connection);

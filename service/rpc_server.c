@@ -57,6 +57,10 @@ struct dl_rpc_server {
     void *drained_context;
     void (*closed)(void *context);
     void *closed_context;
+    void (*on_drain)(void *context);
+    void (*on_tick)(void *context);
+    void (*on_free)(void *context);
+    void *context;
     uint8_t read_buffer[READ_BYTES];
     uint8_t plain_buffer[READ_BYTES];
     uint8_t write_buffer[WRITE_BYTES];
@@ -74,6 +78,7 @@ static void free_if_closed(struct dl_rpc_server *server)
     if (!server->closing || server->handles > 0 || server->connections) return;
     void (*closed)(void *) = server->closed;
     void *context = server->closed_context;
+    if (server->on_free) server->on_free(server->context);
     dl_rpc_free(server->rpc);
     dl_tls_context_free(server->tls);
     free(server->tls_cert);
@@ -102,6 +107,7 @@ static void on_connection_closed(uv_handle_t *handle)
     if (connection->next) connection->next->previous = connection->previous;
     free(connection->rest);
     free(connection);
+    if (server->on_tick) server->on_tick(server->context);
     tell_drained(server);
     free_if_closed(server);
 }
@@ -414,11 +420,12 @@ static void on_connection(uv_stream_t *listener, int status)
 /* ---- the loop's turns
  * ------------------------------------------------------------------------------- */
 
-static void cut_stalled(struct dl_rpc_server *server)
+static void each_second(struct dl_rpc_server *server)
 {
     int64_t now = now_ms(server);
     if (now < server->stall_scan_ms) return;
     server->stall_scan_ms = now + 1000;
+    if (server->on_tick) server->on_tick(server->context);
     for (struct connection *c = server->connections, *next; c; c = next) {
         next = c->next;
         if (c->closing || !c->rest || now - c->write_ms < server->write_stall_ms) continue;
@@ -433,7 +440,7 @@ static void on_timer(uv_timer_t *timer)
     struct dl_rpc_server *server = timer->data;
     server->armed_ms = INT64_MAX;
     dl_rpc_tick(server->rpc, now_ms(server));
-    cut_stalled(server);
+    each_second(server);
 }
 
 static void on_idle(uv_idle_t *idle)
@@ -535,6 +542,10 @@ int dl_rpc_server_open(uv_loop_t *loop, const struct dl_rpc_server_config *confi
     if (!server) return dl_error_set(error, DL_ERR_NOMEM, "out of memory");
     server->loop = loop;
     server->armed_ms = INT64_MAX;
+    server->on_drain = config->draining;
+    server->on_tick = config->tick;
+    server->on_free = config->freeing;
+    server->context = config->context;
     server->write_stall_ms = config->write_stall_ms ? config->write_stall_ms : WRITE_STALL_MS;
     rpc_config.wake = on_wake;
     if (keep_text(&server->tls_cert, config->tls_cert) != DL_OK ||
@@ -552,6 +563,7 @@ int dl_rpc_server_open(uv_loop_t *loop, const struct dl_rpc_server_config *confi
     uv_prepare_start(&server->prepare, on_prepare);
     if (status == DL_OK) status = listen_on(server, config->listen, &address, error);
     if (status != DL_OK) {
+        server->on_free = NULL;                  /* the caller was never handed this server */
         dl_rpc_server_close(server, NULL, NULL); /* the loop's next turns free it */
         return status;
     }
@@ -608,6 +620,7 @@ void dl_rpc_server_drain(struct dl_rpc_server *server, int64_t grace_ms,
     server->drained = drained;
     server->drained_context = context;
     close_handle((uv_handle_t *)&server->listener);
+    if (server->on_drain) server->on_drain(server->context);
     uv_update_time(server->loop);
     dl_rpc_drain(server->rpc, grace_ms, now_ms(server));
     tell_drained(server);

@@ -20,6 +20,13 @@ struct dl_rpc_server_config {
     const char *tls_cert, *tls_key, *tls_ca; /* NULL or "": none */
     int64_t write_stall_ms;   /* a client that takes nothing for so long is cut off; 0: 30 s */
     struct dl_rpc_config rpc; /* wake is set by the server */
+    /* For those who register methods; any may be NULL. A drain begins; about
+     * once a second while there are connections, and when one has gone; the
+     * server's memory is about to go (no call is left). */
+    void (*draining)(void *context);
+    void (*tick)(void *context);
+    void (*freeing)(void *context);
+    void *context;
 };
 
 /* Opens the listener. DL_ERR_INVALID (address, plain text), DL_ERR_IO (in use,

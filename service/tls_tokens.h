@@ -1,0 +1,34 @@
+/* Bearer tokens and their roles, from a file of lines
+ *
+ *     TOKEN  read,subscribe,ingest,admin   # comment
+ *
+ * Only hashes are kept. A comparison takes as long for a wrong token as for a
+ * right one. */
+#ifndef DL_SERVICE_TLS_TOKENS_H
+#define DL_SERVICE_TLS_TOKENS_H
+
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "base/status.h"
+
+#define DL_TOKENS_MAX 1024
+#define DL_TOKEN_BYTES_MIN 16
+#define DL_TOKEN_BYTES_MAX 1024
+
+struct dl_tokens;
+
+/* DL_ERR_IO, DL_ERR_INVALID, DL_ERR_TOO_LARGE with file, line and remedy (never
+ * the token), DL_ERR_NOMEM. */
+int dl_tokens_read(const char *path, struct dl_tokens **tokens, struct dl_error *error);
+/* The same from memory; `name` stands in messages. */
+int dl_tokens_parse(struct dl_slice text, const char *name, struct dl_tokens **tokens,
+                    struct dl_error *error);
+void dl_tokens_free(struct dl_tokens *tokens);
+uint32_t dl_tokens_count(const struct dl_tokens *tokens);
+
+/* Roles (enum dl_rpc_role) of an authorization header's value, "Bearer TOKEN".
+ * 0: not known. */
+uint32_t dl_tokens_roles(const struct dl_tokens *tokens, struct dl_slice authorization);
+
+#endif

@@ -4,6 +4,7 @@
 #define DL_BASE_GRAPH_INTERNAL_H
 
 #include "base/graph.h"
+#include "base/slab.h"
 
 #define NODES_A_PAGE 64
 #define WAYS 16 /* entries of a pair set */
@@ -23,13 +24,15 @@ struct node {
 struct node_page {
     struct node nodes[NODES_A_PAGE];
     uint64_t current_to; /* for recovery: events below this are in it */
-    int dirty;
 };
 
 /* Direction 0 is from the smaller id to the larger. */
 struct pair_table {
     uint32_t set_mask;
+    size_t entries;
     uint64_t *keys;              /* (sets, WAYS): key + 1, 0 free */
+    uint64_t *last_seqs;         /* (sets, WAYS): of either direction; beside the keys, so that
+                                    finding the least recently used reads two lines, not 18 */
     struct dl_pair_state *pairs; /* (sets, WAYS) */
     uint32_t pages;
     uint64_t *current_to; /* (pages) */
@@ -51,7 +54,9 @@ struct dl_graph {
     uint32_t timestamp_count;                     /* ever */
     uint32_t recent[RECENT_KEPT];                 /* ring of the newest events' destinations */
     uint64_t recent_count;                        /* ever */
+    struct dl_slab slab;                          /* node pages and windows */
     struct node_page **pages;
+    uint8_t *pages_dirty; /* apart from the pages: dense, so it stays in the cache */
     uint32_t page_count;
     uint32_t *destinations; /* (feed.destinations) in order of first_in_seq */
     uint32_t destination_capacity;
@@ -60,6 +65,8 @@ struct dl_graph {
     struct dl_page_id cursor; /* round robin over dirty pages */
 };
 
+/* Bytes of a window's block: the ring and, behind it, the features. */
+size_t dl_graph_window_bytes(const struct dl_graph *graph, uint32_t capacity);
 struct node *dl_graph_node_slot(const struct dl_graph *graph, uint32_t node); /* NULL: no page */
 int dl_graph_node_ensure(struct dl_graph *graph, uint32_t node, struct node **slot);
 /* Room for one more interaction (and for `count` at least). */
@@ -70,6 +77,10 @@ int dl_graph_destinations_renew(struct dl_graph *graph);
 int dl_pair_table_init(struct pair_table *table, uint32_t pairs_max);
 void dl_pair_table_deinit(struct pair_table *table);
 uint32_t dl_pair_table_set(const struct pair_table *table, uint32_t u, uint32_t v);
+uint64_t dl_pair_last_seq(const struct dl_pair_state *pair);
+/* Fetches what apply will touch; the second step needs the first to have arrived. */
+void dl_pair_table_prefetch_keys(const struct pair_table *table, const struct dl_event *event);
+void dl_pair_table_prefetch_pair(const struct pair_table *table, const struct dl_event *event);
 void dl_pair_table_apply(struct pair_table *table, const struct dl_event *event, uint64_t seq);
 int dl_pair_table_get(const struct pair_table *table, uint32_t u, uint32_t v,
                       struct dl_pair_state *pair);

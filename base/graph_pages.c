@@ -30,7 +30,7 @@ static int is_dirty(const struct dl_graph *graph, struct dl_page_id page)
     case DL_PAGE_FEED:
         return graph->feed_dirty;
     case DL_PAGE_NODES:
-        return graph->pages[page.index] && graph->pages[page.index]->dirty;
+        return graph->pages_dirty[page.index];
     default:
         return graph->table.dirty[page.index];
     }
@@ -171,7 +171,7 @@ void dl_graph_page_write(struct dl_graph *graph, struct dl_page_id page, struct 
     } else if (page.kind == DL_PAGE_NODES) {
         if (graph->pages[page.index]) {
             write_nodes(graph, page.index, out);
-            graph->pages[page.index]->dirty = 0;
+            graph->pages_dirty[page.index] = 0;
         }
     } else {
         write_pairs(graph, page.index, out);
@@ -322,6 +322,7 @@ static const char *read_pairs(struct dl_graph *graph, uint32_t page, struct dl_r
         size_t at = ((size_t)page * SETS_A_PAGE + set) * WAYS + way;
         t->count += t->keys[at] == 0;
         t->keys[at] = key;
+        t->last_seqs[at] = dl_pair_last_seq(&p);
         t->pairs[at] = p;
     }
     return NULL;
@@ -413,7 +414,8 @@ int dl_graph_forget(struct dl_graph *graph, uint32_t node)
         *n = before;
         return DL_ERR_NOMEM;
     }
-    free(before.ring);
+    if (before.ring)
+        dl_slab_give(&graph->slab, before.ring, dl_graph_window_bytes(graph, before.capacity));
     dl_graph_mark_node(graph, node);
     for (uint32_t p = 0; p < graph->page_count; p++)
         for (uint32_t i = 0; graph->pages[p] && i < NODES_A_PAGE; i++)

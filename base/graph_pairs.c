@@ -19,18 +19,22 @@ int dl_pair_table_init(struct pair_table *table, uint32_t pairs_max)
     while (sets * WAYS < pairs_max) sets *= 2;
     table->set_mask = (uint32_t)(sets - 1);
     table->pages = (uint32_t)(sets / SETS_A_PAGE);
-    table->keys = calloc(sets * WAYS, sizeof *table->keys);
-    table->pairs = calloc(sets * WAYS, sizeof *table->pairs);
+    table->entries = sets * WAYS;
+    table->keys = dl_table_alloc(table->entries, sizeof *table->keys);
+    table->last_seqs = dl_table_alloc(table->entries, sizeof *table->last_seqs);
+    table->pairs = dl_table_alloc(table->entries, sizeof *table->pairs);
     table->current_to = calloc(table->pages, sizeof *table->current_to);
     table->dirty = calloc(table->pages, 1);
-    if (!table->keys || !table->pairs || !table->current_to || !table->dirty) return DL_ERR_NOMEM;
+    if (!table->keys || !table->last_seqs || !table->pairs || !table->current_to || !table->dirty)
+        return DL_ERR_NOMEM;
     return DL_OK;
 }
 
 void dl_pair_table_deinit(struct pair_table *table)
 {
-    free(table->keys);
-    free(table->pairs);
+    dl_table_free(table->keys, table->entries, sizeof *table->keys);
+    dl_table_free(table->last_seqs, table->entries, sizeof *table->last_seqs);
+    dl_table_free(table->pairs, table->entries, sizeof *table->pairs);
     free(table->current_to);
     free(table->dirty);
 }
@@ -40,7 +44,7 @@ uint32_t dl_pair_table_set(const struct pair_table *table, uint32_t u, uint32_t 
     return (uint32_t)dl_mix64(key_of(u, v)) & table->set_mask;
 }
 
-static uint64_t last_seq(const struct dl_pair_state *pair)
+uint64_t dl_pair_last_seq(const struct dl_pair_state *pair)
 {
     uint64_t a = pair->count[0] ? pair->last_seq[0] : 0;
     uint64_t b = pair->count[1] ? pair->last_seq[1] : 0;
@@ -58,34 +62,61 @@ static void advance(struct dl_pair_state *pair, uint32_t ordinal)
     pair->flags_ordinal = ordinal;
 }
 
+/* The first way that holds `key` (0: that is free), or -1. */
+static int find_way(const uint64_t *keys, uint64_t key)
+{
+    uint32_t found = 0; /* without an early exit, so that the loop becomes vector code */
+    for (int i = 0; i < WAYS; i++) found |= (uint32_t)(keys[i] == key) << i;
+    return found ? __builtin_ctz(found) : -1;
+}
+
+/* The free or, in a full set, the least recently used way. */
+static int way_to_use(const struct pair_table *table, size_t first)
+{
+    const uint64_t *last_seqs = table->last_seqs + first;
+    int way = find_way(table->keys + first, 0);
+    if (way >= 0) return way;
+    way = 0;
+    for (int i = 1; i < WAYS; i++)
+        if (last_seqs[i] < last_seqs[way]) way = i;
+    return way;
+}
+
+void dl_pair_table_prefetch_keys(const struct pair_table *table, const struct dl_event *event)
+{
+    size_t first = (size_t)dl_pair_table_set(table, event->src, event->dst) * WAYS;
+    __builtin_prefetch(table->keys + first);
+    __builtin_prefetch(table->keys + first + WAYS / 2);
+    __builtin_prefetch(table->last_seqs + first, 1);
+    __builtin_prefetch(table->last_seqs + first + WAYS / 2, 1);
+}
+
+void dl_pair_table_prefetch_pair(const struct pair_table *table, const struct dl_event *event)
+{
+    size_t first = (size_t)dl_pair_table_set(table, event->src, event->dst) * WAYS;
+    int way = find_way(table->keys + first, key_of(event->src, event->dst) + 1);
+    if (way < 0) way = way_to_use(table, first);
+    const char *pair = (const char *)&table->pairs[first + (size_t)way];
+    __builtin_prefetch(pair, 1);
+    __builtin_prefetch(pair + sizeof(struct dl_pair_state) - 1, 1);
+}
+
 void dl_pair_table_apply(struct pair_table *table, const struct dl_event *event, uint64_t seq)
 {
     uint64_t key = key_of(event->src, event->dst) + 1;
     size_t first = (size_t)dl_pair_table_set(table, event->src, event->dst) * WAYS;
-    uint64_t *keys = table->keys + first;
-    int way = -1, unused = -1;
-    for (int i = 0; i < WAYS; i++) {
-        if (keys[i] == key) {
-            way = i;
-            break;
-        }
-        if (keys[i] == 0 && unused < 0) unused = i;
-    }
+    uint64_t *keys = table->keys + first, *last_seqs = table->last_seqs + first;
+    int way = find_way(keys, key);
     if (way < 0) {
-        way = unused;
-        if (way < 0) {
-            way = 0;
-            for (int i = 1; i < WAYS; i++)
-                if (last_seq(&table->pairs[first + (size_t)i]) <
-                    last_seq(&table->pairs[first + (size_t)way]))
-                    way = i;
+        way = way_to_use(table, first);
+        if (keys[way])
             table->evicted++;
-        } else {
+        else
             table->count++;
-        }
         keys[way] = key;
         table->pairs[first + (size_t)way] = (struct dl_pair_state){0};
     }
+    last_seqs[way] = seq;
 
     struct dl_pair_state *pair = &table->pairs[first + (size_t)way];
     int d = event->src <= event->dst ? 0 : 1;

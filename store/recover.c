@@ -3,6 +3,7 @@
 #include "store/internal.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 /* ---- names ----------------------------------------------------------------- */
 
@@ -121,22 +122,75 @@ static int load_pages(struct dl_store *store, struct dl_graph *graph,
     return status;
 }
 
+enum { REPLAY_BATCH = 1024 };
+
+/* Events are gathered, because replaying many at a time is faster. */
 struct replay {
     struct dl_graph *graph;
-    uint32_t nodes;
-    uint64_t replayed;
+    uint32_t nodes, feature_count;
+    uint64_t replayed, first_seq;
+    uint32_t count;
+    struct dl_event events[REPLAY_BATCH];
+    float *features; /* (REPLAY_BATCH, feature_count) */
     struct dl_error *error;
 };
+
+static int replay_gathered(struct replay *replay)
+{
+    uint32_t count = replay->count;
+    replay->count = 0;
+    replay->replayed += count;
+    return dl_graph_replay_many(replay->graph, replay->events, count, replay->first_seq,
+                                replay->error);
+}
 
 static int replay_event(void *user, uint64_t seq, const struct dl_event *event)
 {
     struct replay *replay = user;
-    replay->replayed++;
     if (event->src >= replay->nodes || event->dst >= replay->nodes)
         return dl_error_set(replay->error, DL_ERR_CORRUPT,
                             "event %" PRIu64 " of the log names node %u, and only %u have names",
                             seq, event->src > event->dst ? event->src : event->dst, replay->nodes);
-    return dl_graph_replay(replay->graph, event, seq, replay->error);
+    /* A forgotten event leaves a hole in the numbers. */
+    if (replay->count > 0 &&
+        (replay->count == REPLAY_BATCH || seq != replay->first_seq + replay->count)) {
+        int status = replay_gathered(replay);
+        if (status != DL_OK) return status;
+    }
+    if (replay->count == 0) replay->first_seq = seq;
+    struct dl_event *kept = &replay->events[replay->count];
+    *kept = *event;
+    if (event->features) {
+        float *features = replay->features + (size_t)replay->count * replay->feature_count;
+        memcpy(features, event->features, replay->feature_count * sizeof *features);
+        kept->features = features;
+    }
+    replay->count++;
+    return DL_OK;
+}
+
+static int replay_log(struct dl_store *store, struct dl_graph *graph, uint32_t nodes,
+                      struct dl_store_recovery *recovery, struct dl_error *error)
+{
+    uint32_t feature_count = store->config.feature_count;
+    struct replay *replay = calloc(1, sizeof *replay);
+    float *features = calloc((size_t)REPLAY_BATCH * (feature_count + 1), sizeof *features);
+    int status = DL_OK;
+    if (!replay || !features) {
+        status = store_error(store, SQLITE_NOMEM, "load it", error);
+    } else {
+        *replay = (struct replay){.graph = graph,
+                                  .nodes = nodes,
+                                  .feature_count = feature_count,
+                                  .features = features,
+                                  .error = error};
+        status = dl_store_log_read(store, recovery->replay_from, replay_event, replay, error);
+        if (status == DL_OK) status = replay_gathered(replay);
+        recovery->replayed = replay->replayed;
+    }
+    free(features);
+    free(replay);
+    return status;
 }
 
 int dl_store_load(struct dl_store *store, struct dl_graph *graph, struct dl_dictionary *nodes,
@@ -163,12 +217,9 @@ int dl_store_load(struct dl_store *store, struct dl_graph *graph, struct dl_dict
     if (status == DL_OK) status = load_names(store, ST_TYPE_ALL, types, &r.types, error);
     if (status == DL_OK) status = load_pages(store, graph, &r, error);
     r.replay_from = store->now.recover_from;
-    struct replay replay = {graph, dl_dictionary_count(nodes), 0, error};
-    if (status == DL_OK)
-        status = dl_store_log_read(store, r.replay_from, replay_event, &replay, error);
+    if (status == DL_OK) status = replay_log(store, graph, dl_dictionary_count(nodes), &r, error);
     if (status == DL_OK && dl_graph_replay_end(graph) != DL_OK)
         status = store_error(store, SQLITE_NOMEM, "load it", error);
-    r.replayed = replay.replayed;
     r.events = dl_graph_feed(graph)->events;
     if (status == DL_OK && r.events != store->now.log_next)
         status =

@@ -44,6 +44,7 @@ const struct dl_train_options dl_train_options_default = {
     .clip_norm = 1,
     .rate_floor = 0.1,
     .warmup_steps = 20,
+    .averaging = 0.99,
     .patience = 2,
     .validation_events = 3000,
 };
@@ -67,7 +68,10 @@ struct trainer {
     struct dl_workspace **workspaces; /* (threads) */
     uint64_t parameter_count;
     dl_real *gradients; /* (CHUNKS, parameter_count) */
+    dl_real *average;   /* (parameter_count): running mean of the weights */
     dl_real *best;      /* (parameter_count) */
+    dl_real *learning;  /* (parameter_count): the weights set aside while the mean is measured */
+    uint64_t averaged;  /* steps in the mean */
     uint64_t *positions;
     struct sample *samples; /* (positives) */
     uint32_t *order;        /* (positives) */
@@ -245,6 +249,27 @@ static void train_chunk(void *context, uint32_t chunk, uint32_t thread)
                          dl_draw64(trainer->step_seed, chunk, 0) | 1, gradients);
 }
 
+/* Takes the new weights into the running mean (Polyak and Juditsky 1992), which
+ * is steadier than the last ones: a mean of all steps at first, then one that
+ * forgets. */
+static void average_step(struct trainer *trainer)
+{
+    const dl_real *values = dl_network_values(trainer->network);
+    double keep = 1 - 1 / (double)++trainer->averaged;
+    if (keep > trainer->options->averaging) keep = trainer->options->averaging;
+    dl_real weight = (dl_real)(1 - keep);
+
+    for (uint64_t p = 0; p < trainer->parameter_count; p++)
+        trainer->average[p] += weight * (values[p] - trainer->average[p]);
+    dl_network_updated(trainer->network); /* asking for the values counts as a change */
+}
+
+static void put_weights(struct trainer *trainer, const dl_real *values)
+{
+    memcpy(dl_network_values(trainer->network), values, trainer->parameter_count * sizeof *values);
+    dl_network_updated(trainer->network);
+}
+
 /* Learns from the collected samples once, in random order. */
 static int run_epoch(struct trainer *trainer, uint32_t epoch, uint32_t count, double *loss,
                      struct dl_error *error)
@@ -286,6 +311,7 @@ static int run_epoch(struct trainer *trainer, uint32_t epoch, uint32_t count, do
                                 "the loss is no finite number at step %llu; train with a lower "
                                 "--lr",
                                 (unsigned long long)step + 1);
+        average_step(trainer);
         *loss += step_loss * trainer->step_size / count;
         trainer->pairs_done += 2 * (uint64_t)trainer->step_size;
         trainer->step_seconds += (double)(dl_clock_monotonic_ns() - started_ns) * 1e-9;
@@ -336,8 +362,12 @@ static int run_epochs(struct trainer *trainer, struct dl_model_info *info,
         int status = collect_training(trainer, epoch, &count, error);
         if (status == DL_OK) status = run_epoch(trainer, epoch, count, &report->loss, error);
         if (status != DL_OK) return status;
-        if (validate(trainer, &ap, &auc) != DL_OK)
-            return dl_error_set(error, DL_ERR_NOMEM, "out of memory");
+        memcpy(trainer->learning, dl_network_values(trainer->network),
+               trainer->parameter_count * sizeof *trainer->learning);
+        put_weights(trainer, trainer->average);
+        status = validate(trainer, &ap, &auc);
+        put_weights(trainer, trainer->learning);
+        if (status != DL_OK) return dl_error_set(error, status, "out of memory");
         double seconds = (double)(dl_clock_monotonic_ns() - started_ns) * 1e-9;
         dl_progress_note(&options->progress,
                          "epoch %u of %u: loss %.4f, validation AP %.4f, AUC %.4f, %.1f s, "
@@ -348,18 +378,15 @@ static int run_epochs(struct trainer *trainer, struct dl_model_info *info,
         if (ap > best_ap) {
             best_ap = ap;
             report->best_epoch = epoch + 1;
-            memcpy(trainer->best, dl_network_values(trainer->network),
+            memcpy(trainer->best, trainer->average,
                    trainer->parameter_count * sizeof *trainer->best);
-            dl_network_updated(trainer->network); /* asking for the values counts as a change */
         } else if (epoch + 1 - report->best_epoch >= options->patience) {
             dl_progress_note(&options->progress, "no better validation AP for %u epochs: stopping",
                              options->patience);
             break;
         }
     }
-    memcpy(dl_network_values(trainer->network), trainer->best,
-           trainer->parameter_count * sizeof *trainer->best);
-    dl_network_updated(trainer->network);
+    put_weights(trainer, trainer->best);
     if (validate(trainer, &info->validation_ap, &info->validation_auc) != DL_OK)
         return dl_error_set(error, DL_ERR_NOMEM, "out of memory");
     dl_calibration_fit(trainer->validation_scores, trainer->validation_count,
@@ -446,6 +473,8 @@ static int prepare(struct trainer *trainer, struct dl_model_info *info, struct d
     trainer->parameter_count = dl_network_parameter_count(trainer->network);
     trainer->gradients = malloc(CHUNKS * trainer->parameter_count * sizeof *trainer->gradients);
     trainer->best = malloc(trainer->parameter_count * sizeof *trainer->best);
+    trainer->learning = malloc(trainer->parameter_count * sizeof *trainer->learning);
+    trainer->average = calloc(trainer->parameter_count, sizeof *trainer->average);
     trainer->positions = malloc(positions * sizeof *trainer->positions);
     trainer->samples = calloc(options->positives, sizeof *trainer->samples);
     trainer->order = malloc(options->positives * sizeof *trainer->order);
@@ -453,9 +482,10 @@ static int prepare(struct trainer *trainer, struct dl_model_info *info, struct d
     trainer->validation_scores =
         malloc(2 * (uint64_t)options->validation_events * sizeof *trainer->validation_scores);
     trainer->workspaces = calloc(threads, sizeof *trainer->workspaces);
-    if (!trainer->gradients || !trainer->best || !trainer->positions || !trainer->samples ||
-        !trainer->order || !trainer->validation || !trainer->validation_scores ||
-        !trainer->workspaces || dl_adamw_new(trainer->network, &trainer->adamw) != DL_OK)
+    if (!trainer->gradients || !trainer->best || !trainer->learning || !trainer->average ||
+        !trainer->positions || !trainer->samples || !trainer->order || !trainer->validation ||
+        !trainer->validation_scores || !trainer->workspaces ||
+        dl_adamw_new(trainer->network, &trainer->adamw) != DL_OK)
         return dl_error_set(error, DL_ERR_NOMEM, "out of memory");
     for (uint32_t t = 0; t < threads; t++)
         if (dl_workspace_new(trainer->network, &trainer->workspaces[t]) != DL_OK)
@@ -484,6 +514,8 @@ static void release(struct trainer *trainer)
     free(trainer->held_out);
     free(trainer->gradients);
     free(trainer->best);
+    free(trainer->learning);
+    free(trainer->average);
     free(trainer->positions);
     free(trainer->order);
     free(trainer->validation_scores);

@@ -30,6 +30,7 @@ struct dl_train_options {
     double rate;        /* peak learning rate */
     double weight_decay, clip_norm, rate_floor;
     uint32_t warmup_steps;
+    double averaging; /* the kept weights are a running mean over about 1 / (1 − averaging) steps */
     uint32_t patience;          /* epochs without a better validation AP before it stops */
     uint32_t validation_events; /* the fixed sample */
     uint64_t seed;

@@ -122,6 +122,7 @@ static int train_model(struct demo *demo, const struct dl_dataset *dataset, stru
     struct dl_train_report report;
     struct dl_reference reference = {0};
     char path[PATH_MAX];
+    options.network = dl_network_config_default;
     options.ties = DL_TIES_STREAM;
     options.epochs = 3;
     options.positives = 6000;
@@ -280,13 +281,20 @@ static void on_stopped(void *context)
 
 /* ---- putting it together -------------------------------------------------------------------- */
 
+/* The broker lives in its own client, which has nothing to say to people. */
+static void quiet(const rd_kafka_t *client, int level, const char *facility, const char *text)
+{
+    (void)client;
+    DL_DEBUG("broker", "%d %s %s", level, facility, text);
+}
+
 static int open_broker(struct demo *demo, struct dl_error *error)
 {
     char text[256];
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     rd_kafka_conf_set(conf, "client.id", "driftline-demo-feed", NULL, 0);
     rd_kafka_conf_set(conf, "linger.ms", "1", NULL, 0);
-    rd_kafka_conf_set(conf, "log_level", "3", NULL, 0);
+    rd_kafka_conf_set_log_cb(conf, quiet);
     demo->producer = rd_kafka_new(RD_KAFKA_PRODUCER, conf, text, sizeof text);
     if (!demo->producer) {
         rd_kafka_conf_destroy(conf);

@@ -9,6 +9,8 @@
 static void on_log(const rd_kafka_t *handle, int level, const char *facility, const char *text)
 {
     (void)handle;
+    /* One section serves consumer and producer; what is not for the one is for the other. */
+    if (strcmp(facility, "CONFWARN") == 0 && strstr(text, "will be ignored by this")) return;
     if (level <= 3)
         DL_ERROR("kafka", "%s: %s", facility, text);
     else if (level == 4)

@@ -132,6 +132,8 @@ int dl_workers_new(uv_loop_t *loop, uint32_t count, struct dl_workers **out, str
             goto fail;
         }
         workers->async->data = workers;
+        /* The pool alone keeps no loop running. */
+        uv_unref((uv_handle_t *)workers->async);
     }
     for (; workers->count < count; workers->count++)
         if (pthread_create(&workers->threads[workers->count], NULL, work, workers) != 0) goto fail;

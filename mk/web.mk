@@ -6,6 +6,10 @@ $(OUT)/tests/web-demo-server: $(OUT)/obj/tests/support/web/demo_server.o $(LINK_
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(PKG_LIBS)
 
-.PHONY: test-web
-test-web: $(OUT)/tests/web-demo-server ## the dashboard in headless Chromium (needs chromium-driver, python3-selenium)
-	$(Q)DRIFTLINE_BUILD=$(OUT) $(PYTHON) -m pytest -q -rs -p no:cacheprovider tests/integration/web_dashboard_test.py
+DEBS_WEB := chromium chromium-driver python3-selenium
+
+.PHONY: deps-web test-web
+deps-web: ## install the browser that make test-web drives
+	$(Q)mk/install-debs $(DEBS_WEB)
+test-web: $(OUT)/tests/web-demo-server ## the dashboard in headless Chromium (make deps-web first)
+	$(Q)$(RUN_TESTS) --pytest tests/integration/web_dashboard_test.py

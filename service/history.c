@@ -22,6 +22,7 @@ struct snapshot {
 struct tier {
     struct point *points; /* ring */
     uint32_t capacity, count, next;
+    uint64_t gained;
     struct snapshot before;
 };
 
@@ -160,6 +161,7 @@ int dl_history_sample(struct dl_history *history, int64_t wall_us, int64_t monot
         tier->before = now;
         tier->next = (tier->next + 1) % tier->capacity;
         if (tier->count < tier->capacity) tier->count++;
+        tier->gained++;
         gained |= i == 0;
     }
     return gained;
@@ -182,6 +184,12 @@ uint32_t dl_history_count(const struct dl_history *history, uint32_t tier)
 {
     DL_CHECK(tier < DL_HISTORY_TIERS);
     return history->tiers[tier].count;
+}
+
+uint64_t dl_history_gained(const struct dl_history *history, uint32_t tier)
+{
+    DL_CHECK(tier < DL_HISTORY_TIERS);
+    return history->tiers[tier].gained;
 }
 
 void dl_history_write_newest(const struct dl_history *history, uint32_t tier, struct dl_json *json)

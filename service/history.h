@@ -58,6 +58,8 @@ const char *dl_history_name(enum dl_history_column column);
 double dl_history_newest(const struct dl_history *history, uint32_t tier,
                          enum dl_history_column column);
 uint32_t dl_history_count(const struct dl_history *history, uint32_t tier);
+/* Points that the tier ever gained: changes exactly when its content does. */
+uint64_t dl_history_gained(const struct dl_history *history, uint32_t tier);
 
 /* Writes the newest point of a tier as an object: "time_ms" (Unix time) and a
  * key for each column. */

@@ -520,6 +520,7 @@ static void http_free(struct dl_http *http)
     dl_history_free(http->history);
     dl_live_deinit(&http->live);
     dl_buf_free(&http->scratch);
+    for (uint32_t i = 0; i < DL_HISTORY_TIERS; i++) dl_buf_free(&http->series[i]);
     free(http);
 }
 

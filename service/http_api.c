@@ -377,6 +377,22 @@ static void get_nodes(struct http_request *request)
     finish(request);
 }
 
+/* A tier's text takes milliseconds to write and stays the same until the tier
+ * gains a point; many dashboards may ask at once when the service restarts. */
+static const struct dl_buf *encode_series(struct dl_http *http, uint32_t tier)
+{
+    struct dl_buf *encoded = &http->series[tier];
+    uint64_t points = dl_history_gained(http->history, tier);
+    if (encoded->size > 0 && !encoded->failed && http->series_points[tier] == points)
+        return encoded;
+    dl_buf_clear(encoded);
+    struct dl_json json = dl_json_of(encoded);
+    dl_history_write(http->history, tier, &json);
+    dl_buf_text(encoded, "\n");
+    http->series_points[tier] = points;
+    return encoded;
+}
+
 static void get_series(struct http_request *request)
 {
     static const char *const spans[DL_HISTORY_TIERS] = {"15m", "3h", "24h"};
@@ -389,10 +405,10 @@ static void get_series(struct http_request *request)
                           "the parameter \"span\" must be 15m, 3h or 24h");
         return;
     }
+    const struct dl_buf *encoded = encode_series(request->http, tier);
     dl_buf_clear(&request->body);
-    struct dl_json json = dl_json_of(&request->body);
-    dl_history_write(request->http->history, tier, &json);
-    dl_buf_text(&request->body, "\n");
+    dl_buf_append(&request->body, encoded->data, encoded->size);
+    request->body.failed |= encoded->failed;
     http_answer(request, MHD_HTTP_OK, http_json_type);
 }
 

@@ -71,7 +71,9 @@ struct dl_http {
     struct dl_service_metrics *service;
     struct dl_history *history;
     struct dl_live live;
-    struct dl_buf scratch; /* of the event stream's encoder */
+    struct dl_buf scratch;                  /* of the event stream's encoder */
+    struct dl_buf series[DL_HISTORY_TIERS]; /* as encoded at series_points */
+    uint64_t series_points[DL_HISTORY_TIERS];
     char version[64], url[96];
     uint16_t port;
     int loopback;

@@ -304,7 +304,7 @@ function start() {
   drawTiles();
   connect();
   followHash();
-  setInterval(() => { if (!document.hidden) refresh(); }, 5000);
+  setInterval(() => { if (!document.hidden) refresh(); }, 10000);
   setInterval(() => { if (!document.hidden && view.span !== '15m') loadSeries().catch(() => {}); }, 10000);
 }
 

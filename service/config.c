@@ -325,7 +325,9 @@ int dl_config_read_args(struct dl_config *config, int *argc, char **argv, struct
         const char *value = flag_value("--config", *argc, argv, at, &used);
         if (value) path = value;
     }
-    if (path && (status = dl_config_read_file(config, path, error))) return status;
+    /* Whatever is wrong with the file, the flags are taken out all the same: they
+     * are not the caller's. */
+    int file_status = path ? dl_config_read_file(config, path, error) : DL_OK;
     if ((status = dl_config_read_environment(config, environ)))
         return dl_error_set(error, status, "out of memory");
     for (int at = 1; at < *argc; at += used ? used : 1) {
@@ -343,7 +345,7 @@ int dl_config_read_args(struct dl_config *config, int *argc, char **argv, struct
     }
     *argc = kept;
     argv[kept] = NULL;
-    return DL_OK;
+    return file_status;
 }
 
 int dl_config_load(struct dl_config *config, int *argc, char **argv, struct dl_error *error)

@@ -42,7 +42,9 @@ struct demo {
     uint64_t history;  /* events that the model is trained on */
     double rate;       /* events a second */
     uint64_t shift_at; /* live events before the shift; UINT64_MAX: none */
-    enum dl_shift_kind shift;
+    uint32_t shift_count;
+    enum dl_shift_kind shifts[DL_SIMULATOR_SHIFTS_MAX]; /* all at the same event */
+    char shift_names[160];
     uint64_t seed;
     uint64_t threads;
     const char *rpc_listen, *http_listen;
@@ -83,7 +85,8 @@ static void help(void)
         "  --seconds N           end after N seconds of live feed, with a summary\n"
         "  --rate N              events a second (default 50)\n"
         "  --history N           events that the model is trained on (default 20000)\n"
-        "  --shift KIND          rate, partners (default), communities, time-of-day, weight, none\n"
+        "  --shift KIND,...      rate, partners, communities, time-of-day, weight, or none\n"
+        "                        (default partners,weight: new partners, other amounts)\n"
         "  --shift-after N       live events before the shift (default: 40 %% of --seconds, or\n"
         "                        2000)\n"
         "  --http ADDRESS        of the dashboard (default 127.0.0.1:9464; port 0: any free one)\n"
@@ -229,7 +232,7 @@ static void on_alert(struct dl_backend_listener *listener, const struct dl_alert
         return;
     }
     demo->raised++;
-    if (demo->shift == DL_SHIFT_NONE || alert->seq < demo->shift_seq)
+    if (demo->shift_count == 0 || alert->seq < demo->shift_seq)
         demo->raised_before++;
     else if (demo->delay_events < 0)
         demo->delay_events = (int64_t)(alert->seq - demo->shift_seq);
@@ -346,10 +349,9 @@ static int make_simulator(struct demo *demo, struct dl_error *error)
         demo->shift_at =
             demo->seconds ? (uint64_t)(0.4 * (double)demo->seconds * demo->rate) : 2000;
     demo->shift_seq = demo->history + demo->shift_at;
-    if (demo->shift != DL_SHIFT_NONE) {
-        config.shift_count = 1;
-        config.shifts[0] = (struct dl_shift){.kind = demo->shift, .index = demo->shift_seq};
-    }
+    config.shift_count = demo->shift_count;
+    for (uint32_t i = 0; i < demo->shift_count; i++)
+        config.shifts[i] = (struct dl_shift){.kind = demo->shifts[i], .index = demo->shift_seq};
     return dl_simulator_new(&config, &demo->simulator, error);
 }
 
@@ -364,14 +366,14 @@ static void summarise(struct demo *demo, uint64_t events, const struct dl_qualit
                ",\"shift\":\"%s\",\"shift_at\":%" PRIu64 ",\"delay_events\":%" PRId64
                ",\"live_ap\":%.4f,\"live_auc\":%.4f,\"live_mrr\":%.4f}\n",
                seconds, live, demo->scores, demo->predictions, demo->raised, demo->raised_before,
-               demo->cleared, demo->shift ? dl_shift_kind_name(demo->shift) : "none",
+               demo->cleared, demo->shift_names,
                demo->shift_at, demo->delay_events, quality->ap, quality->auc, quality->mrr);
         return;
     }
     printf("%" PRIu64 " events in %.0f s: %" PRIu64 " scores, %" PRIu64 " predictions\n", live,
            seconds, demo->scores, demo->predictions);
     printf("live AP %.4f, AUC %.4f, MRR among 20 %.4f\n", quality->ap, quality->auc, quality->mrr);
-    if (demo->shift == DL_SHIFT_NONE)
+    if (demo->shift_count == 0)
         printf("no shift was planted: %" PRIu64 " alerts\n", demo->raised);
     else if (events <= demo->shift_seq)
         printf("ended before the planted shift (live event %" PRIu64 "): %" PRIu64 " alerts\n",
@@ -379,12 +381,12 @@ static void summarise(struct demo *demo, uint64_t events, const struct dl_qualit
     else if (demo->delay_events < 0)
         printf("planted shift (%s) at live event %" PRIu64 ": no alert in %" PRIu64 " events; %" PRIu64
                " before it\n",
-               dl_shift_kind_name(demo->shift), demo->shift_at, events - demo->shift_seq,
+               demo->shift_names, demo->shift_at, events - demo->shift_seq,
                demo->raised_before);
     else
         printf("planted shift (%s) at live event %" PRIu64 ": alert after %" PRId64
                " events (%.1f s); %" PRIu64 " before it, %" PRIu64 " cleared\n",
-               dl_shift_kind_name(demo->shift), demo->shift_at, demo->delay_events,
+               demo->shift_names, demo->shift_at, demo->delay_events,
                (double)demo->delay_events / demo->rate, demo->raised_before, demo->cleared);
 }
 
@@ -483,22 +485,31 @@ static const struct option options[] = {{"seconds", required_argument, NULL, 's'
                                         {"help", no_argument, NULL, 'h'},
                                         {0}};
 
+/* "partners,weight", or "none". */
+static int take_shifts(struct demo *demo, const char *value, struct dl_error *error)
+{
+    demo->shift_count = 0;
+    snprintf(demo->shift_names, sizeof demo->shift_names, "%s", value);
+    if (strcmp(value, "none") == 0) return DL_OK;
+    for (const char *at = value; *at && demo->shift_count < DL_SIMULATOR_SHIFTS_MAX;) {
+        size_t size = strcspn(at, ",");
+        if (dl_shift_kind_parse(dl_slice_of(at, size), &demo->shifts[demo->shift_count++]) != DL_OK)
+            return dl_error_set(error, DL_ERR_INVALID,
+                                "--shift %s: rate, partners, communities, time-of-day, weight "
+                                "(several with commas) or none is expected",
+                                value);
+        at += size + (at[size] == ',');
+    }
+    return DL_OK;
+}
+
 static int take_option(struct demo *demo, int code, const char *value, struct dl_error *error)
 {
     switch (code) {
     case 's': return dl_flag_uint("--seconds", value, 1, 864000, &demo->seconds, error);
     case 'r': return dl_flag_number("--rate", value, 0.1, 100000, &demo->rate, error);
     case 'n': return dl_flag_uint("--history", value, 2000, 10000000, &demo->history, error);
-    case 'k':
-        if (strcmp(value, "none") == 0) {
-            demo->shift = DL_SHIFT_NONE;
-            return DL_OK;
-        }
-        if (dl_shift_kind_parse(dl_slice_text(value), &demo->shift) == DL_OK) return DL_OK;
-        return dl_error_set(error, DL_ERR_INVALID,
-                            "--shift %s: rate, partners, communities, time-of-day, weight or none "
-                            "is expected",
-                            value);
+    case 'k': return take_shifts(demo, value, error);
     case 'a':
         return dl_flag_uint("--shift-after", value, 0, 1000000000, &demo->shift_at, error);
     case 'w': demo->http_listen = value; return DL_OK;
@@ -519,7 +530,7 @@ int dl_cmd_demo(int argc, char **argv)
     demo->history = 20000;
     demo->rate = 50;
     demo->shift_at = UINT64_MAX;
-    demo->shift = DL_SHIFT_PARTNERS;
+    take_shifts(demo, "partners,weight", NULL);
     demo->seed = 1;
     demo->http_listen = "127.0.0.1:9464";
     demo->rpc_listen = "127.0.0.1:50051";

@@ -13,6 +13,7 @@
 #include "service/kafka_source.h"
 #include "service/line_source.h"
 #include "service/log.h"
+#include "service/rpc_methods.h"
 #include "service/rpc_server.h"
 #include "service/version.h"
 
@@ -38,6 +39,7 @@ struct dl_service {
     struct dl_line_source *line_source;
     struct dl_kafka_sink *sink;
     struct dl_rpc_server *rpc;
+    struct dl_rpc_methods *methods;
     struct dl_http *http;
     uv_timer_t tick;
     uv_signal_t signals[3];
@@ -169,6 +171,8 @@ static void reload(struct dl_service *service)
     service->reload_asked = 0;
     if (service->rpc && dl_rpc_server_reload_tls(service->rpc, &error) != DL_OK)
         DL_ERROR("service", "certificates are kept as they were: %s", error.text);
+    if (service->methods && dl_rpc_methods_reload_tokens(service->methods, &error) != DL_OK)
+        DL_ERROR("service", "tokens are kept as they were: %s", error.text);
     if (!service->config->model.path[0] || service->options.no_model) return;
     int status = dl_model_load(service->config->model.path, &model, &error);
     if (status == DL_OK) {
@@ -201,6 +205,7 @@ static void rpc_closed(void *context)
 {
     struct dl_service *service = context;
     service->rpc = NULL;
+    service->methods = NULL;
     service->rpc_closed = 1;
     maybe_stopped(service);
 }
@@ -397,8 +402,12 @@ static int open_rpc(struct dl_service *service, struct dl_error *error)
 {
     const struct dl_config *config = service->config;
     if (service->options.no_model || !config->rpc.listen[0]) return DL_OK;
-    (void)error;
-    return DL_OK;
+    int status = dl_rpc_methods_open(service->loop, config, &service->backend, &service->metrics,
+                                     &service->rpc, &service->methods, error);
+    if (status == DL_OK)
+        snprintf(service->rpc_address, sizeof service->rpc_address, "%s",
+                 dl_rpc_server_address(service->rpc));
+    return status;
 }
 
 static int open_http(struct dl_service *service, struct dl_error *error)

@@ -9,6 +9,7 @@
 #define RATE_HORIZON_EVENTS 1024.0
 #define ROWS_MIN 64 /* of a usable reference */
 #define ROWS_MAX 65536
+#define WANDER_FREE 1.5 /* times what independent rows would: the estimate is noisy */
 #define TWO_PI 6.283185307179586
 
 const char *const dl_drift_column_names[DL_DRIFT_COLUMNS] = {
@@ -175,6 +176,42 @@ int dl_drift_reference_check(const struct dl_reference *reference, struct dl_err
                                 i / DL_DRIFT_COLUMNS, dl_drift_column_names[i % DL_DRIFT_COLUMNS],
                                 (double)reference->values[i], (double)DL_DRIFT_CLIP);
     return DL_OK;
+}
+
+/* Deviation of a column's mean from window to window, in the column's own
+ * deviations: 1/sqrt(window) for independent rows. */
+static double wander(const struct dl_reference *reference, uint32_t window, int column)
+{
+    const uint32_t stretch =
+        reference->segment_rows >= window ? reference->segment_rows : reference->rows;
+    double sum = 0, squares = 0, all_squares = 0;
+    uint32_t means = 0;
+    for (uint32_t s = 0; s + stretch <= reference->rows; s += stretch)
+        for (uint32_t w = s; w + window <= s + stretch; w += window) {
+            double mean = 0;
+            for (uint32_t i = w; i < w + window; i++) {
+                double z = reference->values[(size_t)i * DL_DRIFT_COLUMNS + column];
+                mean += z / window;
+                all_squares += z * z;
+            }
+            sum += mean;
+            squares += mean * mean;
+            means++;
+        }
+    if (means < 4) return 0;
+    double variance = all_squares / ((double)means * window) - (sum / means) * (sum / means);
+    double of_means = (squares - sum * sum / means) / (means - 1);
+    return variance > 1e-6 ? sqrt(fmax(0, of_means / variance)) : 0;
+}
+
+void dl_drift_weigh(const struct dl_reference *reference, uint32_t window, double wander_max,
+                    float weight[DL_DRIFT_COLUMNS])
+{
+    const double allowed = WANDER_FREE / sqrt(window);
+    for (int c = 0; c < DL_DRIFT_COLUMNS; c++) {
+        const double w = wander(reference, window, c);
+        weight[c] = w <= allowed ? 1.0f : w < wander_max ? (float)(allowed / w) : 0.0f;
+    }
 }
 
 void dl_drift_reference_deinit(struct dl_reference *reference)

@@ -65,6 +65,15 @@ void dl_drift_standardise(const struct dl_reference *reference, const float raw[
  * order, sizes, finite values, deviations > 0. DL_OK, DL_ERR_VERSION (made for
  * other features), DL_ERR_INVALID. */
 int dl_drift_reference_check(const struct dl_reference *reference, struct dl_error *error);
+/* How much each column should count when samples of `window` consecutive rows
+ * are compared. Columns whose mean over a window wanders from window to window
+ * more than that of independent rows would (the hour of the day, when a window
+ * is shorter than a day) count less in proportion, lest their ordinary movement
+ * hide the others' extraordinary one; those that wander by more than
+ * `wander_max` of their deviation get 0. Fewer than 4 windows: all 1. */
+void dl_drift_weigh(const struct dl_reference *reference, uint32_t window, double wander_max,
+                    float weight[DL_DRIFT_COLUMNS]);
+
 /* Frees what the reference holds, not the structure. */
 void dl_drift_reference_deinit(struct dl_reference *reference);
 

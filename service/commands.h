@@ -19,5 +19,6 @@ int dl_cmd_check(int argc, char **argv);
 int dl_cmd_train(int argc, char **argv);
 int dl_cmd_evaluate(int argc, char **argv);
 int dl_cmd_simulate(int argc, char **argv);
+int dl_cmd_drift(int argc, char **argv);
 
 #endif

@@ -9,14 +9,6 @@
 #include "base/check.h"
 #include "base/rng.h"
 
-/* A column whose mean over a window wanders by more than WANDER_MAX deviations
- * from window to window says nothing about a shift at that window length, and is
- * left out. One that wanders by more than WANDER_FREE times what independent rows
- * would is scaled down in proportion, lest its ordinary movement hide the others'
- * extraordinary one. */
-#define WANDER_MAX 0.5
-#define WANDER_FREE 1.5
-
 const struct dl_drift_config dl_drift_config_default = {.form = DL_MMD_FOURIER,
                                                         .window = 500,
                                                         .fourier = 256,
@@ -81,41 +73,16 @@ void dl_drift_basis_deinit(struct dl_drift_basis *basis)
     basis->mmd = NULL;
 }
 
-/* Deviation of a column's mean from window to window, in the column's own
- * deviations: 1/sqrt(N) for independent rows. */
-static double wander(const struct dl_reference *reference, uint32_t window, int column)
-{
-    const uint32_t stretch =
-        reference->segment_rows >= window ? reference->segment_rows : reference->rows;
-    double sum = 0, squares = 0, all = 0, all_squares = 0;
-    uint32_t means = 0;
-    for (uint32_t s = 0; s + stretch <= reference->rows; s += stretch)
-        for (uint32_t w = s; w + window <= s + stretch; w += window) {
-            double mean = 0;
-            for (uint32_t i = w; i < w + window; i++) {
-                double z = reference->values[(size_t)i * DL_DRIFT_COLUMNS + column];
-                mean += z / window;
-                all_squares += z * z;
-            }
-            all += mean;
-            sum += mean;
-            squares += mean * mean;
-            means++;
-        }
-    if (means < 4) return 0;
-    double variance = all_squares / ((double)means * window) - (all / means) * (all / means);
-    double of_means = (squares - sum * sum / means) / (means - 1);
-    return variance > 1e-6 ? sqrt(fmax(0, of_means / variance)) : 0;
-}
+/* A column whose mean wanders by more than this many deviations from window to
+ * window says nothing about a shift at that window length. */
+#define WANDER_MAX 0.5
 
 static void weigh_columns(const struct dl_drift_config *config,
                           const struct dl_reference *reference, float weight[DL_DRIFT_COLUMNS])
 {
-    const double free_wander = WANDER_FREE / sqrt(config->window);
     int used = 0;
+    dl_drift_weigh(reference, config->window, WANDER_MAX, weight);
     for (int c = 0; c < DL_DRIFT_COLUMNS; c++) {
-        const double w = wander(reference, config->window, c);
-        weight[c] = w <= free_wander ? 1.0f : w < WANDER_MAX ? (float)(free_wander / w) : 0.0f;
         if (!(config->features >> c & 1)) weight[c] = 0;
         used += weight[c] > 0;
     }

@@ -24,6 +24,7 @@ static const struct command {
     {"replay", dl_cmd_replay, "publish a recorded feed to a Kafka topic"},
     {"train", dl_cmd_train, "learn a model from a recorded feed"},
     {"evaluate", dl_cmd_evaluate, "measure a model on a span that it has not seen"},
+    {"drift", dl_cmd_drift, "how far a recorded feed has moved, and in what"},
     {"check", dl_cmd_check, "validate configuration, store and model; say what is wrong and where"},
 };
 #define COMMANDS (sizeof commands / sizeof *commands)

@@ -424,11 +424,7 @@ static void decide(struct dl_drift_monitor *m)
         m->state = seq >= settled_seq(m) + m->config.window ? DL_DRIFT_WATCHING : DL_DRIFT_SETTLING;
         break;
     case DL_DRIFT_SETTLING:
-        m->below = m->statistic < threshold ? m->below + 1 : 0;
-        if (m->below >= m->config.window || seq >= settled_seq(m) + m->config.window) {
-            m->above = m->below = 0;
-            m->state = DL_DRIFT_WATCHING;
-        }
+        if (seq >= settled_seq(m) + m->config.window) m->state = DL_DRIFT_WATCHING;
         break;
     case DL_DRIFT_WATCHING:
         m->above = m->statistic >= threshold ? m->above + 1 : 0;

@@ -5,9 +5,10 @@
  * States:
  *
  *   filling    fewer than N events since the start
- *   settling   the graph is younger than the reference's was: watched, but
- *              nothing is raised until the statistic has stayed below the
- *              threshold for a window, or the graph is old enough
+ *   settling   the graph is younger than the reference's was (or, if that was
+ *              older than DL_DRIFT_HORIZON_EVENTS, than that): the statistic is
+ *              kept, but says more of the graph's youth than of the feed, and
+ *              nothing is raised
  *   watching   in control
  *   raised     an alert stands
  *   cooling    an alert was cleared less than cooldown_events ago: none is raised

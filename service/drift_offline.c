@@ -106,8 +106,10 @@ static void take_curve(struct run *run, uint64_t event, const float *raw)
 {
     struct dl_drift_offline *result = run->result;
     const uint64_t stride = 1 + run->dataset->event_count / DL_DRIFT_CURVE_POINTS;
+    /* Not while everything is new. */
+    if (event < result->before.begin) return;
     dl_drift_monitor_observe(run->monitor, raw, run->dataset->events[event].time, event);
-    if (event % stride || event + 1 < result->window ||
+    if (event % stride || event + 1 < result->before.begin + result->window ||
         result->point_count == DL_DRIFT_CURVE_POINTS)
         return;
     result->points[result->point_count].event = event;

@@ -69,9 +69,7 @@ static void curve(const struct dl_dataset *dataset, const struct dl_drift_offlin
 {
     struct axes axes = {(double)dataset->event_count, r->threshold * 1.5};
     for (uint32_t k = 0; k < r->point_count; k++)
-        /* The feed's beginning, where everything is new, may run off the picture. */
-        if (r->points[k].event >= r->before.begin && r->points[k].statistic * 1.1 > axes.top)
-            axes.top = r->points[k].statistic * 1.1;
+        if (r->points[k].statistic * 1.1 > axes.top) axes.top = r->points[k].statistic * 1.1;
     if (!(axes.top > 0)) axes.top = 1;
     span(svg, &axes, r->before, "before");
     span(svg, &axes, r->after, "after");
@@ -96,10 +94,10 @@ static void curve(const struct dl_dataset *dataset, const struct dl_drift_offlin
     }
     dl_buf_printf(svg,
                   "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#b23\" "
-                  "stroke-dasharray=\"6 4\"/><text x=\"%d\" y=\"%.1f\" class=\"s e\" "
-                  "fill=\"#b23\">threshold %.3g</text>\n",
+                  "stroke-dasharray=\"6 4\"/><text x=\"%d\" y=\"%.1f\" class=\"s\" "
+                  "style=\"fill:#b23\">threshold %.3g</text>\n",
                   LEFT, WIDTH - RIGHT, y_of(&axes, r->threshold), y_of(&axes, r->threshold),
-                  WIDTH - RIGHT - 4, y_of(&axes, r->threshold) - 5, r->threshold);
+                  LEFT + 4, y_of(&axes, r->threshold) - 5, r->threshold);
     dl_buf_text(svg, "<polyline fill=\"none\" stroke=\"#1a4f8a\" stroke-width=\"1.4\" points=\"");
     for (uint32_t k = 0; k < r->point_count; k++)
         dl_buf_printf(svg, "%.1f,%.1f ", x_of(&axes, r->points[k].event),
@@ -156,7 +154,8 @@ void dl_drift_offline_plot(const struct dl_dataset *dataset, const struct dl_dri
         "p %.3g (%u block permutations)%s",
         r->test.mmd2, r->test.p_value, r->permutations,
         r->has_monitor ? ". Curve: the rolling statistic against the span before" : "");
-    if (r->has_monitor) dl_buf_printf(svg, ", window %u events", r->window);
+    if (r->has_monitor)
+        dl_buf_printf(svg, ", window %u events; full triangle: raised, hollow: cleared", r->window);
     dl_buf_text(svg, "</text>\n");
     if (r->has_monitor) {
         curve(dataset, r, svg);

@@ -204,7 +204,8 @@ static void pack_transposed(size_t k, size_t n, const float *source, size_t row,
 /* e^x = 2^n e^r with |r| ≤ ln2/2; the series to r⁷ leaves 5e-9. */
 INLINE __m256 exp8(__m256 x)
 {
-    x = _mm256_min_ps(_mm256_max_ps(x, _mm256_set1_ps(-87.0f)), _mm256_set1_ps(88.0f));
+    /* The second operand comes back where one is NaN. */
+    x = _mm256_min_ps(_mm256_set1_ps(88.0f), _mm256_max_ps(_mm256_set1_ps(-87.0f), x));
     __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)),
                                _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693145752f), x); /* ln2, upper bits */

@@ -52,6 +52,36 @@ void dl_buf_f32(struct dl_buf *buf, float value);
 void dl_buf_f64(struct dl_buf *buf, double value);
 void dl_buf_varint(struct dl_buf *buf, uint64_t value);
 
+/* The same without a check, for loops that reserved the most they can need:
+ * write at `at`, return what follows. A varint takes up to 10 bytes. */
+static inline uint8_t *dl_put_varint(uint8_t *at, uint64_t value)
+{
+    while (value >= 0x80) {
+        *at++ = (uint8_t)(value | 0x80);
+        value >>= 7;
+    }
+    *at++ = (uint8_t)value;
+    return at;
+}
+static inline uint8_t *dl_put_f32(uint8_t *at, float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    for (int i = 0; i < 4; i++) at[i] = (uint8_t)(bits >> (8 * i));
+    return at + 4;
+}
+
+/* Differences as varints: small ones of either sign become small numbers. They
+ * are taken modulo 2^64, so any two values have one. */
+static inline uint64_t dl_zigzag(uint64_t difference)
+{
+    return (difference << 1) ^ (uint64_t)((int64_t)difference >> 63);
+}
+static inline uint64_t dl_unzigzag(uint64_t value)
+{
+    return (value >> 1) ^ (uint64_t) - (int64_t)(value & 1);
+}
+
 static inline struct dl_slice dl_buf_slice(const struct dl_buf *buf)
 {
     return (struct dl_slice){buf->data, buf->size};
@@ -79,6 +109,12 @@ uint64_t dl_read_u64(struct dl_reader *reader);
 float dl_read_f32(struct dl_reader *reader);
 double dl_read_f64(struct dl_reader *reader);
 uint64_t dl_read_varint(struct dl_reader *reader);
+/* The same, faster where most are short. */
+static inline uint64_t dl_take_varint(struct dl_reader *reader)
+{
+    if (reader->at < reader->end && *reader->at < 0x80 && !reader->failed) return *reader->at++;
+    return dl_read_varint(reader);
+}
 /* Borrows `size` bytes; an empty slice past the end. */
 struct dl_slice dl_read_slice(struct dl_reader *reader, size_t size);
 

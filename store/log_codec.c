@@ -5,24 +5,6 @@
 
 enum { VERSION = 1, TAGS_KNOWN = 63 };
 
-static uint8_t *put_varint(uint8_t *at, uint64_t value)
-{
-    while (value >= 0x80) {
-        *at++ = (uint8_t)(value | 0x80);
-        value >>= 7;
-    }
-    *at++ = (uint8_t)value;
-    return at;
-}
-
-static uint8_t *put_f32(uint8_t *at, float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, 4);
-    for (int i = 0; i < 4; i++) at[i] = (uint8_t)(bits >> (8 * i));
-    return at + 4;
-}
-
 int dl_log_encode(const struct dl_event *events, uint32_t count, uint32_t feature_count,
                   struct dl_buf *out)
 {
@@ -47,30 +29,27 @@ int dl_log_encode(const struct dl_event *events, uint32_t count, uint32_t featur
             *tag |= DL_LOG_SAME_TIME;
         } else {
             ordinal += event->time > time;
-            /* Wraps around in uint64: any two int64 times have a difference. */
-            uint64_t delta = (uint64_t)event->time - (uint64_t)time;
-            at = put_varint(at, (delta << 1) ^ (uint64_t) - (int64_t)(delta >> 63));
+            at = dl_put_varint(at, dl_zigzag((uint64_t)event->time - (uint64_t)time));
             time = event->time;
         }
         if (event->ordinal != ordinal) {
             *tag |= DL_LOG_ORDINAL;
-            int64_t delta = (int64_t)event->ordinal - (int64_t)ordinal;
-            at = put_varint(at, delta < 0 ? ~((uint64_t)delta << 1) : (uint64_t)delta << 1);
+            at = dl_put_varint(at, dl_zigzag((uint64_t)event->ordinal - ordinal));
             ordinal = event->ordinal;
         }
-        at = put_varint(at, event->src);
-        at = put_varint(at, event->dst);
+        at = dl_put_varint(at, event->src);
+        at = dl_put_varint(at, event->dst);
         if (event->type != 0) {
             *tag |= DL_LOG_TYPE;
-            at = put_varint(at, event->type);
+            at = dl_put_varint(at, event->type);
         }
         if (event->weight != 1.0f) { /* NaN too */
             *tag |= DL_LOG_WEIGHT;
-            at = put_f32(at, event->weight);
+            at = dl_put_f32(at, event->weight);
         }
         if (event->features && feature_count > 0) {
             *tag |= DL_LOG_FEATURES;
-            for (uint32_t k = 0; k < feature_count; k++) at = put_f32(at, event->features[k]);
+            for (uint32_t k = 0; k < feature_count; k++) at = dl_put_f32(at, event->features[k]);
         }
     }
     out->size = (size_t)(at - out->data);
@@ -93,13 +72,7 @@ int dl_log_reader_init(struct dl_log_reader *reader, struct dl_slice block, uint
 /* A varint of at most `max`; sets `failed` beyond it. */
 static uint64_t take_varint(struct dl_reader *reader, uint64_t max)
 {
-    /* Ids are short: one or two bytes are the common case. */
-    if (reader->at < reader->end && !reader->failed && *reader->at < 0x80) {
-        uint64_t value = *reader->at++;
-        if (value > max) reader->failed = 1;
-        return value;
-    }
-    uint64_t value = dl_read_varint(reader);
+    uint64_t value = dl_take_varint(reader);
     if (value > max) reader->failed = 1;
     return value;
 }
@@ -113,16 +86,13 @@ int dl_log_next(struct dl_log_reader *reader, struct dl_event *event)
     if (in->failed || tag > TAGS_KNOWN) return DL_ERR_CORRUPT;
     if (tag & DL_LOG_HOLE) return tag == DL_LOG_HOLE ? 2 : DL_ERR_CORRUPT;
     if (!(tag & DL_LOG_SAME_TIME)) {
-        uint64_t delta = take_varint(in, UINT64_MAX);
-        delta = (delta >> 1) ^ (uint64_t) - (int64_t)(delta & 1);
-        int64_t time = (int64_t)((uint64_t)reader->time + delta);
+        int64_t time = (int64_t)((uint64_t)reader->time + dl_unzigzag(dl_take_varint(in)));
         reader->ordinal += time > reader->time;
         reader->time = time;
     }
     if (tag & DL_LOG_ORDINAL) {
-        uint64_t delta = take_varint(in, (uint64_t)UINT32_MAX << 1 | 1);
-        delta = (delta >> 1) ^ (uint64_t) - (int64_t)(delta & 1);
-        reader->ordinal += (uint32_t)delta; /* modulo 2^32: back as well as on */
+        /* Modulo 2^32: back as well as on. */
+        reader->ordinal += (uint32_t)dl_unzigzag(take_varint(in, (uint64_t)UINT32_MAX << 1 | 1));
     }
     event->time = reader->time;
     event->ordinal = reader->ordinal;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "service/version.h"
 
 #define COUNT(array) ((uint32_t)(sizeof(array) / sizeof *(array)))
 
@@ -210,6 +211,7 @@ int dl_service_metrics_init(struct dl_metrics *metrics, struct dl_service_metric
         if (status) return status;
     }
     dl_gauge_set(service->process_start_time_seconds, (double)dl_clock_wall_us() * 1e-6);
+    dl_gauge_set(dl_metrics_gauge(service->build_info, DL_LABELS(DL_VERSION, __VERSION__)), 1);
     dl_service_metrics_process(service);
     return DL_OK;
 }

@@ -113,7 +113,8 @@ function splitUnit(text) {
 
 // ---- drift and alerts ------------------------------------------------------------------
 
-function featureTable(features) {
+function featureTable(all) {
+  const features = all.filter((feature, index) => index < 3 || feature.share >= 0.005);
   const largest = Math.max(1e-9, ...features.map(feature => feature.share));
   return h('table', {}, h('thead', {}, h('tr', {}, h('th', {}, 'Feature'), h('th', {}, 'Share'),
     h('th', { class: 'num' }, 'Before'), h('th', { class: 'num' }, ''), h('th', { class: 'num' }, 'Now'))),
@@ -123,7 +124,9 @@ function featureTable(features) {
       h('span', {}, (feature.share * 100).toFixed(0) + ' %'))),
     h('td', { class: 'num' }, formatNumber(feature.before)),
     h('td', { class: 'num' }, feature.now > feature.before ? '↗' : feature.now < feature.before ? '↘' : '→'),
-    h('td', { class: 'num' }, formatNumber(feature.now))))));
+    h('td', { class: 'num' }, formatNumber(feature.now)))),
+  features.length < all.length ? h('tr', {}, h('td', { colspan: 5, class: 'note' },
+    `${all.length - features.length} other features hardly moved.`)) : null));
 }
 
 function drawDrift() {

@@ -52,6 +52,9 @@ Test(train, learns_communities)
         /* Even a scorer that knows the communities cannot tell apart the 3 of 24
          * destinations in the own one: AUC is at most 1 − (3/23)/2 or so. */
         cr_expect(result.auc_pooled.mean > 0.88, "%s: %.4f", info.ties, result.auc_pooled.mean);
+        /* Probabilities are meant for random negatives. */
+        measure.negatives = DL_NEGATIVES_RANDOM;
+        cr_assert_eq(dl_evaluate_run(d, &scorer, &measure, &result, &error), DL_OK);
         cr_expect(result.ece < 0.06, "%.4f", result.ece);
         /* With random negatives, a sixth of them its own: at most about 6/7. */
         cr_expect(info.validation_ap > 0.8, "%.4f", info.validation_ap);

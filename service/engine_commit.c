@@ -16,6 +16,8 @@
 #include "proto/record_codec.h"
 #include "service/log.h"
 
+#define DEAD_LETTER_PAYLOAD_MAX 1040000 /* below a broker's usual message.max.bytes */
+
 /* ---- records ------------------------------------------------------------------------ */
 
 static struct dl_slice name_of(const struct dl_engine *engine, uint32_t node)
@@ -299,7 +301,15 @@ static int put_dead_letter(struct dl_engine *engine, const struct item *item,
                                     .reason = (const char *)bytes + item->reason_at,
                                     .field = item->field,
                                     .received_us = item->wall_us};
+    char reason[sizeof(struct dl_error) + 120];
     set_position(engine, item, &letter.position);
+    /* What came through a broker must go through one again, wrapped. */
+    if (letter.payload.size > DEAD_LETTER_PAYLOAD_MAX) {
+        snprintf(reason, sizeof reason, "%s (%zu bytes, cut to %d; the whole is at the position)",
+                 letter.reason, letter.payload.size, DEAD_LETTER_PAYLOAD_MAX);
+        letter.reason = reason;
+        letter.payload.size = DEAD_LETTER_PAYLOAD_MAX;
+    }
     DL_WARN("engine", "dead letter: %s offset %lld: %s", letter.position.topic,
             (long long)letter.position.offset, letter.reason);
     if (engine->parts.metrics)

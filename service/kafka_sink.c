@@ -108,6 +108,8 @@ static int make_producer(struct dl_kafka_sink *sink, struct dl_error *error)
         status = dl_kafka_conf_default(sink->config, conf, "linger.ms", "5", error);
     if (status == DL_OK)
         status = dl_kafka_conf_default(sink->config, conf, "compression.type", "lz4", error);
+    if (status == DL_OK) /* the broker's own limit decides */
+        status = dl_kafka_conf_default(sink->config, conf, "message.max.bytes", "4194304", error);
     if (status != DL_OK) {
         rd_kafka_conf_destroy(conf);
         return status;

@@ -203,7 +203,8 @@ def produce(brokers):
     from confluent_kafka import Producer
 
     def call(name, values, partition=0, headers=None):
-        producer = Producer({"bootstrap.servers": brokers, "linger.ms": 5})
+        producer = Producer({"bootstrap.servers": brokers, "linger.ms": 5,
+                             "message.max.bytes": 2000000})
         errors = []
         for value in values:
             while True:

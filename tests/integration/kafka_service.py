@@ -150,7 +150,7 @@ def test_broken_messages_become_dead_letters_and_the_stream_goes_on(
         letter = records.DeadLetter()
         letter.ParseFromString(message.value())
         fields.append(letter.field)
-    assert fields == ["message", "dst", "features", "src", "time"]
+    assert fields == ["time", "dst", "features", "src", "time"]
 
 
 def test_json_of_wrong_types_is_told_by_field(brokers, topic, outputs, produce, consume, start,

@@ -1,0 +1,358 @@
+/* The engine with a simulated source, crashes and clock, from a seed: whatever
+ * the batches, the number of workers and the crashes, what it publishes is the
+ * same, byte for byte, and each message is taken in once. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "service/engine.h"
+#include "service/log.h"
+
+#define EVENTS 600
+#define TOPIC "feed"
+
+/* ---- the world ----------------------------------------------------------------------- */
+
+struct message {
+    char src[16], dst[16];
+    struct dl_edge_event event;
+    int broken;
+};
+
+static struct message feed[EVENTS];
+
+static void make_feed(uint64_t seed)
+{
+    struct dl_rng rng;
+    int64_t time = 1000;
+    dl_rng_seed(&rng, seed);
+    for (int i = 0; i < EVENTS; i++) {
+        struct message *m = &feed[i];
+        time += (int64_t)dl_rng_below(&rng, 4);
+        snprintf(m->src, sizeof m->src, "s%u", (unsigned)dl_rng_below(&rng, 30));
+        snprintf(m->dst, sizeof m->dst, "s%u", (unsigned)dl_rng_below(&rng, 20));
+        m->broken = dl_rng_below(&rng, 25) == 0;
+        m->event = (struct dl_edge_event){
+            .src = dl_slice_text(m->src),
+            .dst = dl_slice_text(m->dst),
+            .time = dl_rng_below(&rng, 12) ? time : time - (int64_t)dl_rng_below(&rng, 30),
+            .weight = (float)(1 + dl_rng_below(&rng, 9)),
+            .has_weight = 1};
+        if (dl_rng_below(&rng, 3) == 0) m->event.type = dl_slice_text("call");
+    }
+}
+
+struct world {
+    char folder[64], store_path[96], model_path[96];
+    struct dl_config config;
+    struct dl_model *model;
+    struct dl_store *store;
+    struct dl_workers *workers;
+    struct dl_engine *engine;
+};
+
+static void world_init(struct world *w, const char *batch, const char *late_policy)
+{
+    struct dl_error error = {""};
+    struct dl_network *network;
+    struct dl_encoding encoding = {.gap = 1, .weight_sd = 1};
+    struct dl_network_config network_config = dl_network_config_default;
+    struct dl_model_info info = {.calibration = {1, 0}, .time_unit = DL_TIME_TICKS};
+    for (int f = 0; f < DL_EVENT_FEATURES_MAX; f++) encoding.feature_sd[f] = 1;
+    snprintf(w->folder, sizeof w->folder, "/tmp/driftline-sim-XXXXXX");
+    cr_assert_not_null(mkdtemp(w->folder));
+    snprintf(w->store_path, sizeof w->store_path, "%s/s.db", w->folder);
+    snprintf(w->model_path, sizeof w->model_path, "%s/m.safetensors", w->folder);
+    dl_log_setup(DL_LOG_ERROR, DL_LOG_TEXT);
+
+    network_config.arrival_age = 1;
+    cr_assert_eq(dl_network_new(&network_config, &encoding, 3, &network, &error), DL_OK, "%s",
+                 error.text);
+    dl_network_updated(network);
+    info.config = *dl_network_get_config(network);
+    info.encoding = encoding;
+    snprintf(info.ties, sizeof info.ties, "stream");
+    snprintf(info.negatives, sizeof info.negatives, "mixed");
+    cr_assert_eq(dl_model_save(w->model_path, network, &info, NULL, &error), DL_OK, "%s",
+                 error.text);
+    dl_network_free(network);
+    cr_assert_eq(dl_model_load(w->model_path, &w->model, &error), DL_OK, "%s", error.text);
+
+    const char *keys[][2] = {{"source.kind", "file"},       {"source.path", "none"},
+                             {"source.encoding", "csv"},    {"source.time_unit", "ticks"},
+                             {"store.window", "16"},        {"store.nodes_max", "1000"},
+                             {"store.pairs_max", "1024"},   {"store.synchronous", "normal"},
+                             {"predict.candidates_max", "12"}, {"predict.for", "both"},
+                             {"predict.quality_negatives", "5"}, {"drift.window", "64"},
+                             {"source.lateness", "20"},     {"source.late_policy", late_policy},
+                             {"predict.batch_events", batch}};
+    dl_config_init(&w->config);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        dl_config_set(&w->config, keys[i][0], keys[i][1], "test");
+    cr_assert_eq(dl_config_finish(&w->config, &error), DL_OK, "%s", error.text);
+}
+
+static void world_open(struct world *w, uint32_t workers)
+{
+    struct dl_error error = {""};
+    struct dl_store_options options = dl_store_options_default;
+    options.config =
+        (struct dl_store_config){.time_unit = DL_TIME_TICKS, .window = 16, .namespaces = 1};
+    options.sync = DL_STORE_SYNC_OFF;
+    options.round_events = 200;
+    cr_assert_eq(dl_store_open(w->store_path, &options, &w->store, &error), DL_OK, "%s",
+                 error.text);
+    cr_assert_eq(dl_workers_new(NULL, workers, &w->workers, &error), DL_OK);
+    struct dl_engine_parts parts = {.config = &w->config,
+                                    .store = w->store,
+                                    .workers = w->workers,
+                                    .model = w->model,
+                                    .publish = 1};
+    cr_assert_eq(dl_engine_new(&parts, &w->engine, &error), DL_OK, "%s", error.text);
+}
+
+/* Everything in memory is gone, as if the process had been killed. */
+static void world_crash(struct world *w)
+{
+    dl_workers_wait(w->workers);
+    dl_engine_free(w->engine);
+    dl_workers_free(w->workers);
+    dl_store_close(w->store);
+}
+
+static void world_deinit(struct world *w)
+{
+    char command[128];
+    world_crash(w);
+    dl_model_unref(w->model);
+    dl_config_deinit(&w->config);
+    snprintf(command, sizeof command, "rm -r %s", w->folder);
+    cr_assert_eq(system(command), 0);
+}
+
+/* Offers message `offset`; returns after it is in the batch. */
+static void offer(struct world *w, int offset)
+{
+    static const char payload[] = "as it came";
+    struct dl_arrival arrival = {.topic = TOPIC,
+                                 .offset = offset,
+                                 .payload = dl_slice_of(payload, sizeof payload - 1)};
+    while (dl_engine_room(w->engine) == 0) dl_workers_wait(w->workers);
+    if (feed[offset].broken)
+        cr_assert_eq(dl_engine_offer_broken(w->engine, &arrival, "made to be broken", "src"),
+                     DL_OK);
+    else
+        cr_assert_eq(dl_engine_offer(w->engine, &arrival, &feed[offset].event), DL_OK);
+}
+
+static void finish(struct world *w)
+{
+    dl_engine_flush(w->engine);
+    dl_workers_wait(w->workers);
+    cr_assert_null(dl_engine_failure(w->engine));
+}
+
+static int append_row(void *user, const struct dl_outbox_row *row)
+{
+    struct dl_buf *out = user;
+    dl_buf_u64(out, row->seq);
+    dl_buf_u8(out, (uint8_t)row->kind);
+    dl_buf_text(out, row->topic);
+    dl_buf_append(out, row->key.data, row->key.size);
+    dl_buf_append(out, row->headers.data, row->headers.size);
+    dl_buf_append(out, row->payload.data, row->payload.size);
+    return 0;
+}
+
+static void read_outbox(struct world *w, struct dl_buf *out)
+{
+    struct dl_error error;
+    dl_buf_clear(out);
+    cr_assert_eq(dl_store_outbox_read(w->store, 0, UINT32_MAX, append_row, out, &error), DL_OK);
+    cr_assert_gt(out->size, 100000u, "the test published nothing");
+}
+
+static void run_calm(const char *batch, uint32_t workers, struct dl_buf *out)
+{
+    struct world w = {0};
+    world_init(&w, batch, "accept");
+    world_open(&w, workers);
+    for (int i = 0; i < EVENTS; i++) offer(&w, i);
+    finish(&w);
+    read_outbox(&w, out);
+    world_deinit(&w);
+}
+
+/* ---- the properties ------------------------------------------------------------------- */
+
+Test(engine, output_depends_on_neither_batches_nor_workers)
+{
+    static const char *const batches[] = {"1", "7", "64", "1000"};
+    struct dl_buf first = {0}, other = {0};
+    make_feed(1);
+    run_calm("32", 1, &first);
+    for (size_t i = 0; i < 4; i++) {
+        run_calm(batches[i], 1 + (uint32_t)i, &other);
+        cr_assert(dl_slice_equal(dl_buf_slice(&first), dl_buf_slice(&other)),
+                  "batches of %s on %zu workers publish something else", batches[i], 1 + i);
+    }
+    dl_buf_free(&first);
+    dl_buf_free(&other);
+}
+
+Test(engine, crashes_change_nothing_that_is_published)
+{
+    struct dl_buf calm = {0}, crashed = {0};
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        struct world w = {0};
+        struct dl_rng rng;
+        int crashes = 0;
+        dl_rng_seed(&rng, seed);
+        make_feed(seed);
+        run_calm("32", 1, &calm);
+        world_init(&w, "32", "accept");
+        world_open(&w, 2);
+        for (int i = 0; i < EVENTS;) {
+            offer(&w, i++);
+            if (dl_rng_below(&rng, 9) == 0) dl_engine_flush(w.engine);
+            if (dl_rng_below(&rng, 60) == 0) {
+                world_crash(&w);
+                world_open(&w, 1);
+                int64_t next = dl_engine_position(w.engine, TOPIC, 0);
+                i = next < 0 ? 0 : (int)next;
+                crashes++;
+            }
+        }
+        finish(&w);
+        read_outbox(&w, &crashed);
+        cr_assert(dl_slice_equal(dl_buf_slice(&calm), dl_buf_slice(&crashed)),
+                  "seed %llu: %d crashes changed the output", (unsigned long long)seed, crashes);
+        cr_assert_gt(crashes, 2);
+        world_deinit(&w);
+    }
+    dl_buf_free(&calm);
+    dl_buf_free(&crashed);
+}
+
+Test(engine, a_message_that_was_taken_in_is_passed_over)
+{
+    struct world w = {0};
+    make_feed(3);
+    world_init(&w, "16", "accept");
+    world_open(&w, 1);
+    for (int i = 0; i < 100; i++) offer(&w, i);
+    finish(&w);
+    uint64_t events = dl_graph_feed(dl_engine_graph(w.engine))->events;
+    for (int i = 0; i < 100; i++) offer(&w, i);
+    finish(&w);
+    cr_assert_eq(dl_graph_feed(dl_engine_graph(w.engine))->events, events);
+    world_deinit(&w);
+}
+
+Test(engine, late_events_are_dropped_where_the_policy_says_so)
+{
+    struct world w = {0};
+    uint64_t kept = 0;
+    int64_t newest = INT64_MIN;
+    make_feed(4);
+    world_init(&w, "16", "drop");
+    world_open(&w, 1);
+    for (int i = 0; i < EVENTS; i++) {
+        offer(&w, i);
+        if (feed[i].broken) continue;
+        if (newest != INT64_MIN && newest - feed[i].event.time > 20) continue;
+        if (feed[i].event.time > newest) newest = feed[i].event.time;
+        kept++;
+    }
+    finish(&w);
+    cr_assert_eq(dl_graph_feed(dl_engine_graph(w.engine))->events, kept);
+    cr_assert_lt(kept, (uint64_t)EVENTS - 20, "the test had no late events");
+    world_deinit(&w);
+}
+
+struct counted {
+    struct dl_backend_listener listener;
+    uint64_t scores, predictions;
+};
+
+static void count_score(struct dl_backend_listener *listener, const struct dl_score *score)
+{
+    struct counted *c = (struct counted *)listener;
+    cr_assert(score->probability > 0 && score->probability < 1);
+    cr_assert_eq(score->seq, c->scores);
+    c->scores++;
+}
+
+static void count_prediction(struct dl_backend_listener *listener,
+                             const struct dl_prediction *prediction)
+{
+    struct counted *c = (struct counted *)listener;
+    double share = 0;
+    for (uint32_t i = 0; i < prediction->candidate_count; i++) {
+        const struct dl_candidate *candidate = &prediction->candidates[i];
+        share += candidate->share;
+        cr_assert(!dl_slice_equal(candidate->node, prediction->node),
+                  "a node is no candidate of its own");
+        cr_assert(candidate->origin != 0);
+        if (i) cr_assert_leq(candidate->probability, prediction->candidates[i - 1].probability);
+    }
+    cr_assert_leq(share, 1 + 1e-9);
+    c->predictions++;
+}
+
+Test(engine, listeners_hear_each_score_and_prediction_once_and_in_order)
+{
+    struct world w = {0};
+    struct counted c = {.listener = {.score = count_score, .prediction = count_prediction}};
+    struct dl_backend backend;
+    make_feed(5);
+    world_init(&w, "16", "accept");
+    world_open(&w, 2);
+    dl_engine_backend(w.engine, &backend);
+    backend.listen(backend.context, &c.listener);
+    for (int i = 0; i < EVENTS; i++) offer(&w, i);
+    finish(&w);
+    cr_assert_eq(c.scores, dl_graph_feed(dl_engine_graph(w.engine))->events);
+    cr_assert_eq(c.predictions, 2 * c.scores);
+    world_deinit(&w);
+}
+
+static int answered;
+static uint32_t accepted;
+static void on_ingested(struct dl_backend_job *job, int status, const struct dl_error *error,
+                        const union dl_backend_result *result)
+{
+    (void)job;
+    cr_assert_eq(status, DL_OK, "%s", error ? error->text : "");
+    accepted += result->ingested.accepted;
+    answered++;
+}
+
+Test(engine, ingested_events_are_durable_when_they_are_acknowledged)
+{
+    struct world w = {0};
+    struct dl_backend backend;
+    struct dl_backend_job jobs[3] = {0};
+    struct dl_edge_event events[3][150];
+    struct dl_error error;
+    make_feed(6);
+    world_init(&w, "16", "accept");
+    world_open(&w, 2);
+    dl_engine_backend(w.engine, &backend);
+    answered = 0;
+    accepted = 0;
+    for (int j = 0; j < 3; j++) {
+        for (int i = 0; i < 150; i++) events[j][i] = feed[j * 150 + i].event;
+        struct dl_backend_ingest_request request = {150, events[j]};
+        jobs[j].done = on_ingested;
+        cr_assert_eq(backend.ingest(backend.context, &request, &jobs[j], &error), DL_OK);
+    }
+    while (answered < 3) dl_workers_wait(w.workers);
+    cr_assert_eq(accepted, 450u);
+    world_crash(&w);
+    world_open(&w, 1);
+    cr_assert_eq(dl_graph_feed(dl_engine_graph(w.engine))->events, 450u);
+    world_deinit(&w);
+}

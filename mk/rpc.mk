@@ -1,7 +1,9 @@
 # Helper programs of the RPC tests and of the RPC benchmark.
 
-$(OUT)/tests/rpc-echo: $(call obj,tests/integration/rpc_echo_server.c) $(LINK_service)
+RPC_HELPERS := $(OUT)/tests/rpc-echo $(OUT)/tests/rpc-backend
+$(OUT)/tests/rpc-%: $(OUT)/obj/tests/integration/rpc_%_server.o $(LINK_service)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(PKG_LIBS)
 	@echo "  LINK   $@"
-test-progs: $(OUT)/tests/rpc-echo
+.SECONDARY: $(call obj,tests/integration/rpc_echo_server.c tests/integration/rpc_backend_server.c)
+test-progs: $(RPC_HELPERS)

@@ -217,6 +217,16 @@ static int submit_trailers(struct dl_h2 *h2, struct dl_h2_stream *stream)
     return nghttp2_submit_trailer(h2->session, stream->id, nvs, stream->trailer_count);
 }
 
+static void start_block(struct dl_h2 *h2, struct dl_h2_stream *stream, struct dl_h2_item *item)
+{
+    if (!h2->events->starting) return;
+    struct dl_h2_block *other = h2->events->starting(h2->context, stream, item->block);
+    if (!other) return;
+    stream->queued_bytes += other->size - item->block->size;
+    dl_h2_block_unref(item->block);
+    item->block = other;
+}
+
 static ssize_t on_pull(nghttp2_session *session, int32_t id, uint8_t *out, size_t size,
                        uint32_t *flags, nghttp2_data_source *source, void *user)
 {
@@ -227,6 +237,7 @@ static ssize_t on_pull(nghttp2_session *session, int32_t id, uint8_t *out, size_
     (void)id;
     while (stream->head && filled < size) {
         struct dl_h2_item *item = stream->head;
+        if (stream->head_sent == 0) start_block(h2, stream, item);
         size_t left = item->block->size - stream->head_sent;
         size_t take = left < size - filled ? left : size - filled;
         memcpy(out + filled, item->block->data + stream->head_sent, take);
@@ -253,7 +264,6 @@ static ssize_t on_pull(nghttp2_session *session, int32_t id, uint8_t *out, size_
         stream->deferred = 1;
         return NGHTTP2_ERR_DEFERRED;
     }
-    if (h2->events->sent) h2->events->sent(h2->context, stream);
     return (ssize_t)filled;
 }
 

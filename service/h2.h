@@ -82,8 +82,10 @@ struct dl_h2_events {
     void (*data)(void *context, struct dl_h2_stream *stream, struct dl_slice bytes);
     /* The peer's side ended after data (not after DL_H2_LAST or trailers). */
     void (*end)(void *context, struct dl_h2_stream *stream);
-    /* A block left the stream's queue; may be NULL. */
-    void (*sent)(void *context, struct dl_h2_stream *stream);
+    /* The first byte of a block is about to leave; may be NULL. Returns NULL to
+     * send it as it is, or another to send in its place. */
+    struct dl_h2_block *(*starting)(void *context, struct dl_h2_stream *stream,
+                                    const struct dl_h2_block *block);
     /* The stream is gone; code is DL_H2_NO_ERROR after an orderly end. */
     void (*closed)(void *context, struct dl_h2_stream *stream, uint32_t code);
     /* The peer said GOAWAY (client); may be NULL. */

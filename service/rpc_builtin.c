@@ -119,9 +119,8 @@ static void on_reflect(void *context, struct dl_rpc_call *call, struct dl_slice 
     int status = dl_reflection_answer(bytes, answer, &error);
     if (status == DL_OK && answer->failed) status = DL_ERR_NOMEM;
     if (answer->failed) dl_buf_free(answer);
-    uint64_t dropped = 0;
-    if (status == DL_OK) status = dl_rpc_call_send(call, dl_buf_slice(answer), &dropped);
-    if (dropped) { /* here an answer may not be lost */
+    if (status == DL_OK) status = dl_rpc_call_send(call, dl_buf_slice(answer));
+    if (dl_rpc_call_dropped(call)) { /* here an answer may not be lost */
         dl_rpc_call_finish(call, DL_GRPC_RESOURCE_EXHAUSTED,
                            "too many answers wait to be read; read them while asking");
     } else if (status == DL_ERR_INVALID || status == DL_ERR_TOO_LARGE) {

@@ -100,6 +100,7 @@ struct dl_rpc_call {
     uint32_t heap_index;
     int64_t begun_ms, finished_ms;
     uint32_t messages; /* received */
+    uint64_t dropped, dropped_told;
     unsigned int gzip : 1, headers_sent : 1, finished : 1, told : 1, held : 1, half_closed : 1,
         half_closed_told : 1, pumping : 1;
 };
@@ -609,6 +610,19 @@ static void on_trailers(void *context, struct dl_h2_stream *stream,
     on_end(context, stream);
 }
 
+static struct dl_h2_block *on_starting(void *context, struct dl_h2_stream *stream,
+                                       const struct dl_h2_block *block)
+{
+    struct dl_rpc_call *call = stream->user;
+    (void)context;
+    if (!call || call->told || call->dropped == call->dropped_told || !call->method->dropped)
+        return NULL;
+    struct dl_h2_block *other = call->method->dropped(call->method->context, call, block,
+                                                      call->dropped - call->dropped_told);
+    if (other) call->dropped_told = call->dropped;
+    return other;
+}
+
 static void on_closed(void *context, struct dl_h2_stream *stream, uint32_t code)
 {
     struct dl_rpc_connection *connection = context;
@@ -643,6 +657,7 @@ static const struct dl_h2_events h2_events = {
     .trailers = on_trailers,
     .data = on_data,
     .end = on_end,
+    .starting = on_starting,
     .closed = on_closed,
 };
 
@@ -947,7 +962,7 @@ static struct dl_h2_block *compressed_message(struct dl_rpc *rpc, struct dl_slic
     return block;
 }
 
-int dl_rpc_call_send_shared(struct dl_rpc_call *call, struct dl_h2_block *block, uint64_t *dropped)
+int dl_rpc_call_send_shared(struct dl_rpc_call *call, struct dl_h2_block *block)
 {
     struct dl_rpc *rpc = call->connection->rpc;
     struct dl_h2_stream *stream = call->stream;
@@ -967,7 +982,7 @@ int dl_rpc_call_send_shared(struct dl_rpc_call *call, struct dl_h2_block *block,
                 stream->queued_bytes + block->size > rpc->config.queue_bytes_max)) {
             if (!dl_h2_drop_oldest(stream)) break;
             rpc->stats.messages_dropped++;
-            if (dropped) (*dropped)++;
+            call->dropped++;
         }
     }
     rpc->stats.messages_out++;
@@ -976,14 +991,19 @@ int dl_rpc_call_send_shared(struct dl_rpc_call *call, struct dl_h2_block *block,
     return status;
 }
 
-int dl_rpc_call_send(struct dl_rpc_call *call, struct dl_slice message, uint64_t *dropped)
+uint64_t dl_rpc_call_dropped(const struct dl_rpc_call *call)
+{
+    return call->dropped;
+}
+
+int dl_rpc_call_send(struct dl_rpc_call *call, struct dl_slice message)
 {
     struct dl_h2_block *block = NULL;
     if (call->finished) return DL_ERR_CANCELLED;
     if (call->gzip && message.size >= COMPRESS_BYTES_MIN)
         block = compressed_message(call->connection->rpc, message);
     if (!block) block = dl_rpc_message_new(message);
-    return dl_rpc_call_send_shared(call, block, dropped);
+    return dl_rpc_call_send_shared(call, block);
 }
 
 void dl_rpc_call_finish(struct dl_rpc_call *call, enum dl_grpc_status status, const char *message)

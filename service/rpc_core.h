@@ -56,6 +56,12 @@ struct dl_rpc_method {
     void (*message)(void *context, struct dl_rpc_call *call, struct dl_slice request);
     void (*half_closed)(void *context, struct dl_rpc_call *call);
     void (*closed)(void *context, struct dl_rpc_call *call, enum dl_rpc_end end);
+    /* Server-streaming, may be NULL: `count` messages were dropped between the
+     * last one that was sent and `message`, which is about to be. Returns a
+     * message (as dl_rpc_message_new) that says so, to be sent in its place, or
+     * NULL for no memory; then the count goes to the next one. */
+    struct dl_h2_block *(*dropped)(void *context, struct dl_rpc_call *call,
+                                   const struct dl_h2_block *message, uint64_t count);
     void *context;
 };
 
@@ -157,14 +163,15 @@ int64_t dl_rpc_call_deadline_ns(const struct dl_rpc_call *call);
  * knows that it is one. */
 void dl_rpc_call_accept(struct dl_rpc_call *call);
 /* Sends a message (copied). On a full queue a server-streaming call loses the
- * oldest message that is not yet on its way; *dropped (may be NULL) is raised
- * by how many. DL_OK, DL_ERR_NOMEM, DL_ERR_CANCELLED (the call is over; wait
- * for `closed`). */
-int dl_rpc_call_send(struct dl_rpc_call *call, struct dl_slice message, uint64_t *dropped);
+ * oldest message that is not yet on its way (see `dropped`). DL_OK,
+ * DL_ERR_NOMEM, DL_ERR_CANCELLED (the call is over; wait for `closed`). */
+int dl_rpc_call_send(struct dl_rpc_call *call, struct dl_slice message);
 /* The same with a message that many calls share: a block made by
  * dl_rpc_message_new. Takes over the caller's reference. A call that answers
  * compressed sends it uncompressed all the same. */
-int dl_rpc_call_send_shared(struct dl_rpc_call *call, struct dl_h2_block *block, uint64_t *dropped);
+int dl_rpc_call_send_shared(struct dl_rpc_call *call, struct dl_h2_block *block);
+/* Messages that this call has lost so far. */
+uint64_t dl_rpc_call_dropped(const struct dl_rpc_call *call);
 /* A framed message, NULL if out of memory; its payload begins at
  * data + DL_GRPC_PREFIX_BYTES. */
 struct dl_h2_block *dl_rpc_message_new(struct dl_slice message);

@@ -67,9 +67,8 @@ int dl_rpc_reply(struct dl_rpc_methods *methods, struct dl_rpc_call *call,
 {
     dl_buf_clear(&methods->scratch);
     dl_message_encode(type, message, &methods->scratch);
-    int status = methods->scratch.failed
-                     ? DL_ERR_NOMEM
-                     : dl_rpc_call_send(call, dl_buf_slice(&methods->scratch), NULL);
+    int status = methods->scratch.failed ? DL_ERR_NOMEM
+                                         : dl_rpc_call_send(call, dl_buf_slice(&methods->scratch));
     if (methods->scratch.failed) dl_buf_free(&methods->scratch); /* and usable again */
     if (status == DL_ERR_NOMEM) {
         struct dl_error error = {"out of memory for the answer"};

@@ -1,7 +1,6 @@
 /* Live streams. A record is encoded once, when the first subscriber that wants
- * it is met, and shared by all. What differs between subscribers is only the
- * count of dropped records, the message's last field, which is appended to a
- * copy for those who lost something. */
+ * it is met, and shared by all. Only the count of dropped records, the message's
+ * last field, differs: it is appended to a copy for those who lost something. */
 #include "service/rpc_methods_private.h"
 
 #include <stdlib.h>
@@ -15,7 +14,6 @@ struct dl_rpc_subscriber {
     enum kind kind;
     struct dl_rpc_subscriber *previous, *next;
     double min;             /* probability or bits */
-    uint64_t dropped;       /* since the last message */
     struct dl_rpc_job *job; /* asking for the standing alerts */
     uint32_t node_count;
     struct dl_slice *nodes; /* sorted; names follow in the same block */
@@ -65,9 +63,6 @@ static int wants(const struct dl_rpc_subscriber *subscriber, struct dl_slice nod
 
 /* ---- sending -------------------------------------------------------------------------------- */
 
-/* The field `dropped` = 2 of all three messages, a varint. */
-#define DROPPED_TAG 0x10
-
 static struct dl_h2_block *encode(struct dl_rpc_methods *methods,
                                   const struct dl_message_type *type, const void *message)
 {
@@ -81,15 +76,18 @@ static struct dl_h2_block *encode(struct dl_rpc_methods *methods,
     return block;
 }
 
-/* A copy that also says how many were dropped. */
-static struct dl_h2_block *with_dropped(struct dl_rpc_methods *methods,
-                                        const struct dl_h2_block *block, uint64_t dropped)
+/* The field `dropped` = 2 of all three messages, a varint. */
+#define DROPPED_TAG 0x10
+
+static struct dl_h2_block *on_dropped(void *context, struct dl_rpc_call *call,
+                                      const struct dl_h2_block *message, uint64_t count)
 {
-    struct dl_buf *out = &methods->scratch;
+    struct dl_buf *out = &((struct dl_rpc_entry *)context)->methods->scratch;
+    (void)call;
     dl_buf_clear(out);
-    dl_buf_append(out, block->data + DL_GRPC_PREFIX_BYTES, block->size - DL_GRPC_PREFIX_BYTES);
+    dl_buf_append(out, message->data + DL_GRPC_PREFIX_BYTES, message->size - DL_GRPC_PREFIX_BYTES);
     dl_buf_u8(out, DROPPED_TAG);
-    dl_buf_varint(out, dropped);
+    dl_buf_varint(out, count);
     if (out->failed) {
         dl_buf_free(out);
         return NULL;
@@ -97,23 +95,11 @@ static struct dl_h2_block *with_dropped(struct dl_rpc_methods *methods,
     return dl_rpc_message_new(dl_buf_slice(out));
 }
 
-/* Borrows the block. NULL (no memory) counts as dropped. */
+/* Borrows the block; NULL: there was no memory for it, and the subscriber
+ * misses it. */
 static void send_block(struct dl_rpc_subscriber *subscriber, struct dl_h2_block *block)
 {
-    struct dl_rpc_methods *methods = subscriber->entry->methods;
-    struct dl_h2_block *own = NULL;
-    if (block && subscriber->dropped)
-        own = with_dropped(methods, block, subscriber->dropped);
-    else if (block)
-        own = dl_h2_block_ref(block);
-    if (!own) {
-        subscriber->dropped++;
-        return;
-    }
-    uint64_t told = subscriber->dropped;
-    subscriber->dropped = 0;
-    if (dl_rpc_call_send_shared(subscriber->call, own, &subscriber->dropped) == DL_ERR_NOMEM)
-        subscriber->dropped += told + 1;
+    if (block) dl_rpc_call_send_shared(subscriber->call, dl_h2_block_ref(block));
 }
 
 static void on_score(struct dl_backend_listener *listener, const struct dl_score *score)
@@ -310,6 +296,7 @@ static void on_closed(void *context, struct dl_rpc_call *call, enum dl_rpc_end e
 void dl_rpc_subscribe_handlers(struct dl_rpc_method *method)
 {
     method->message = on_subscribe;
+    method->dropped = on_dropped;
     method->closed = on_closed;
 }
 

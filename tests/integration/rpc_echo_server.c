@@ -29,7 +29,7 @@ static void text_of(struct dl_slice bytes, char text[256])
 static void on_unary(void *context, struct dl_rpc_call *call, struct dl_slice request)
 {
     (void)context;
-    dl_rpc_call_send(call, request, NULL);
+    dl_rpc_call_send(call, request);
     dl_rpc_call_finish(call, DL_GRPC_OK, NULL);
 }
 
@@ -48,7 +48,7 @@ static void on_sleeper_closed(uv_handle_t *handle)
 static void on_sleep_over(uv_timer_t *timer)
 {
     struct sleeper *sleeper = (struct sleeper *)timer;
-    dl_rpc_call_send(sleeper->call, dl_slice_text("slept"), NULL);
+    dl_rpc_call_send(sleeper->call, dl_slice_text("slept"));
     dl_rpc_call_finish(sleeper->call, DL_GRPC_OK, NULL);
 }
 
@@ -79,7 +79,6 @@ static void on_count(void *context, struct dl_rpc_call *call, struct dl_slice re
 {
     char text[256];
     unsigned count = 0, size = 0;
-    uint64_t dropped = 0;
     (void)context;
     text_of(request, text);
     if (sscanf(text, "%u %u", &count, &size) != 2) {
@@ -91,10 +90,10 @@ static void on_count(void *context, struct dl_rpc_call *call, struct dl_slice re
     for (unsigned i = 0; i < count; i++) {
         int head = snprintf(body, 32, "%u ", i);
         memset(body + head, 'x', size);
-        dl_rpc_call_send(call, dl_slice_of(body, (size_t)head + size), &dropped);
+        dl_rpc_call_send(call, dl_slice_of(body, (size_t)head + size));
     }
-    int head = snprintf(body, 32, "dropped %" PRIu64, dropped);
-    dl_rpc_call_send(call, dl_slice_of(body, (size_t)head), NULL);
+    int head = snprintf(body, 32, "dropped %" PRIu64, dl_rpc_call_dropped(call));
+    dl_rpc_call_send(call, dl_slice_of(body, (size_t)head));
     free(body);
     dl_rpc_call_finish(call, DL_GRPC_OK, NULL);
 }
@@ -137,7 +136,7 @@ static void on_collect_end(void *context, struct dl_rpc_call *call)
     char text[64];
     (void)context;
     snprintf(text, sizeof(text), "%" PRIu64 " %" PRIu64, collector->count, collector->bytes);
-    dl_rpc_call_send(call, dl_slice_text(text), NULL);
+    dl_rpc_call_send(call, dl_slice_text(text));
     dl_rpc_call_finish(call, DL_GRPC_OK, NULL);
 }
 
@@ -146,7 +145,7 @@ static void on_collect_end(void *context, struct dl_rpc_call *call)
 static void on_chat(void *context, struct dl_rpc_call *call, struct dl_slice request)
 {
     (void)context;
-    dl_rpc_call_send(call, request, NULL);
+    dl_rpc_call_send(call, request);
 }
 
 static void on_chat_end(void *context, struct dl_rpc_call *call)
@@ -176,7 +175,7 @@ static void on_tell(void *context, struct dl_rpc_call *call, struct dl_slice req
     (void)request;
     snprintf(text, sizeof(text), "cancelled %u deadline %u connections %u calls %u errors %" PRIu64,
              cancelled, past_deadline, stats->connections, stats->calls, stats->connection_errors);
-    dl_rpc_call_send(call, dl_slice_text(text), NULL);
+    dl_rpc_call_send(call, dl_slice_text(text));
     dl_rpc_call_finish(call, DL_GRPC_OK, NULL);
 }
 

@@ -9,7 +9,7 @@
 struct side {
     struct dl_h2 *h2;
     struct dl_h2_stream *stream; /* the newest */
-    unsigned headers, trailers, ended, closed, sent;
+    unsigned headers, trailers, ended, closed;
     int flags;
     uint32_t code;
     size_t data_bytes, header_count;
@@ -53,12 +53,6 @@ static void on_end(void *context, struct dl_h2_stream *stream)
     ((struct side *)context)->ended++;
 }
 
-static void on_sent(void *context, struct dl_h2_stream *stream)
-{
-    (void)stream;
-    ((struct side *)context)->sent++;
-}
-
 static void on_closed(void *context, struct dl_h2_stream *stream, uint32_t code)
 {
     struct side *side = context;
@@ -71,7 +65,6 @@ static const struct dl_h2_events events = {.headers = on_headers,
                                            .trailers = on_trailers,
                                            .data = on_data,
                                            .end = on_end,
-                                           .sent = on_sent,
                                            .closed = on_closed};
 
 static struct side server, client;

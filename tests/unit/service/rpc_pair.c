@@ -22,7 +22,7 @@ static void on_message(void *context, struct dl_rpc_call *call, struct dl_slice 
     seen->bytes += request.size;
     if (seen->hold) dl_rpc_call_hold(call);
     if (!seen->answer) return;
-    dl_rpc_call_send(call, request, NULL);
+    dl_rpc_call_send(call, request);
     if (!dl_rpc_call_method(call)->client_streaming) dl_rpc_call_finish(call, DL_GRPC_OK, NULL);
 }
 
@@ -39,6 +39,19 @@ static void on_closed(void *context, struct dl_rpc_call *call, enum dl_rpc_end e
     seen->closed++;
     seen->end = end;
     if (seen->call == call) seen->call = NULL;
+}
+
+/* "text" becomes "COUNT lost, text". */
+static struct dl_h2_block *on_dropped(void *context, struct dl_rpc_call *call,
+                                      const struct dl_h2_block *message, uint64_t count)
+{
+    char text[64];
+    (void)context;
+    (void)call;
+    int size = snprintf(text, sizeof(text), "%u lost, %.*s", (unsigned)count,
+                        (int)(message->size - DL_GRPC_PREFIX_BYTES),
+                        (const char *)message->data + DL_GRPC_PREFIX_BYTES);
+    return dl_rpc_message_new(dl_slice_of(text, (size_t)size));
 }
 
 void pair_init(struct pair *pair)
@@ -73,6 +86,7 @@ void pair_open(struct pair *pair)
                                        .message = on_message,
                                        .half_closed = on_half_closed,
                                        .closed = on_closed,
+                                       .dropped = kinds[i].server ? on_dropped : NULL,
                                        .context = &pair->seen};
         cr_assert_eq(dl_rpc_register(pair->rpc, &method), DL_OK);
     }
@@ -148,7 +162,9 @@ static void on_client_message(void *context, struct dl_rpc_client_call *call,
     struct pair_heard *heard = context;
     size_t size = message.size < sizeof(heard->last) - 1 ? message.size : sizeof(heard->last) - 1;
     (void)call;
-    heard->messages++;
+    if (heard->messages++ == 0)
+        snprintf(heard->first, sizeof(heard->first), "%.*s", (int)message.size,
+                 (const char *)message.data);
     heard->last_size = message.size;
     if (size) memcpy(heard->last, message.data, size);
     heard->last[size] = 0;

@@ -24,7 +24,7 @@ struct pair_heard {
     unsigned messages, finished;
     int status;
     char text[256];
-    char last[64];
+    char first[64], last[64];
     size_t last_size;
 };
 

@@ -60,7 +60,7 @@ Test(rpc, later_answer_wakes_the_connection)
     pair_pump(&pair);
     cr_assert_eq(heard.finished, 0);
     unsigned before = pair.woken;
-    dl_rpc_call_send(pair.seen.call, dl_slice_text("late"), NULL);
+    dl_rpc_call_send(pair.seen.call, dl_slice_text("late"));
     dl_rpc_call_finish(pair.seen.call, DL_GRPC_OK, NULL);
     cr_assert_gt(pair.woken, before);
     pair_pump(&pair);
@@ -141,7 +141,6 @@ Test(rpc, lost_connection_cancels_its_calls)
 Test(rpc, full_queue_drops_the_oldest_and_counts)
 {
     static struct pair_heard heard;
-    uint64_t dropped = 0;
     pair.seen.answer = 0;
     pair.config.queue_messages_max = 10;
     pair_open(&pair);
@@ -150,11 +149,12 @@ Test(rpc, full_queue_drops_the_oldest_and_counts)
     for (int i = 0; i < 25; i++) {
         char text[16];
         snprintf(text, sizeof(text), "%d", i);
-        cr_assert_eq(dl_rpc_call_send(pair.seen.call, dl_slice_text(text), &dropped), DL_OK);
+        cr_assert_eq(dl_rpc_call_send(pair.seen.call, dl_slice_text(text)), DL_OK);
     }
-    cr_assert_eq(dropped, 15);
+    cr_assert_eq(dl_rpc_call_dropped(pair.seen.call), 15);
     pair_pump(&pair);
     cr_assert_eq(heard.messages, 10);
+    cr_assert_str_eq(heard.first, "15 lost, 15", "the gap is told where it is");
     cr_assert_str_eq(heard.last, "24");
     dl_rpc_call_finish(pair.seen.call, DL_GRPC_OK, NULL);
     pair_pump(&pair);
@@ -165,15 +165,13 @@ Test(rpc, queue_is_bounded_in_bytes_too)
 {
     static struct pair_heard heard;
     static uint8_t body[1000];
-    uint64_t dropped = 0;
     pair.seen.answer = 0;
     pair.config.queue_bytes_max = 10 * 1005;
     pair_open(&pair);
     pair_call(&pair, "/t.T/Stream", "x", 0, &heard);
     pair_pump(&pair);
-    for (int i = 0; i < 25; i++)
-        dl_rpc_call_send(pair.seen.call, dl_slice_of(body, sizeof(body)), &dropped);
-    cr_assert_eq(dropped, 15);
+    for (int i = 0; i < 25; i++) dl_rpc_call_send(pair.seen.call, dl_slice_of(body, sizeof(body)));
+    cr_assert_eq(dl_rpc_call_dropped(pair.seen.call), 15);
     dl_rpc_call_finish(pair.seen.call, DL_GRPC_OK, NULL);
     pair_pump(&pair);
     cr_assert_eq(heard.messages, 10);
@@ -191,10 +189,10 @@ Test(rpc, shared_message_reaches_every_stream)
     pair_pump(&pair);
     struct dl_rpc_call *second = pair.seen.call;
     struct dl_h2_block *block = dl_rpc_message_new(dl_slice_text("to all"));
-    cr_assert_eq(dl_rpc_call_send_shared(first, dl_h2_block_ref(block), NULL), DL_OK);
-    cr_assert_eq(dl_rpc_call_send_shared(second, block, NULL), DL_OK);
+    cr_assert_eq(dl_rpc_call_send_shared(first, dl_h2_block_ref(block)), DL_OK);
+    cr_assert_eq(dl_rpc_call_send_shared(second, block), DL_OK);
     dl_rpc_call_finish(first, DL_GRPC_OK, NULL);
-    cr_assert_eq(dl_rpc_call_send(first, dl_slice_text("x"), NULL), DL_ERR_CANCELLED);
+    cr_assert_eq(dl_rpc_call_send(first, dl_slice_text("x")), DL_ERR_CANCELLED);
     pair_pump(&pair);
     cr_assert_str_eq(one.last, "to all");
     cr_assert_str_eq(two.last, "to all");

@@ -344,8 +344,8 @@ int dl_event_decode_as(struct dl_event_decoder *decoder, enum dl_event_format fo
     return DL_ERR_UNSUPPORTED;
 }
 
-static int check_size(const struct dl_event_decoder *decoder, struct dl_slice message,
-                      const struct dl_decode_fault *fault)
+static inline int check_size(const struct dl_event_decoder *decoder, struct dl_slice message,
+                             const struct dl_decode_fault *fault)
 {
     if (message.size == 0)
         return dl_event_fail_message(fault, DL_ERR_INVALID, "message is empty (a tombstone?)");
@@ -363,6 +363,8 @@ int dl_event_decode(struct dl_event_decoder *decoder, struct dl_slice message,
     decoder->envelope_time = (struct dl_slice){0};
     int status = check_size(decoder, message, &fault);
     if (status) return status;
+    if (decoder->config.format == DL_FORMAT_PROTOBUF)
+        return dl_event_decode_protobuf(decoder, message, event, &fault);
     return dl_event_decode_as(decoder, decoder->config.format, message, decoder->config.cloudevents,
                               event, &fault);
 }

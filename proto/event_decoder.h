@@ -4,6 +4,7 @@
 
 #include "proto/event_codec.h"
 #include "proto/json_scan.h"
+#include "proto/text.h"
 
 #define DL_CSV_COLUMNS_MAX 256
 
@@ -81,6 +82,22 @@ int dl_event_set_number(struct dl_slice text, enum dl_event_field field, uint32_
  * number of features. `has_time`: a time was found. */
 int dl_event_finish(const struct dl_event_decoder *decoder, struct dl_edge_event *event,
                     int has_time, const struct dl_decode_fault *fault);
+
+/* 1 if the event needs no closer look: what dl_event_finish would let pass,
+ * without its calls. */
+static inline int dl_event_is_sure(const struct dl_event_decoder *decoder,
+                                   const struct dl_edge_event *event, int has_time)
+{
+    return has_time && event->src.size - 1 < DL_NAME_BYTES_MAX &&
+           event->dst.size - 1 < DL_NAME_BYTES_MAX && event->type.size <= DL_TYPE_BYTES_MAX &&
+           event->id.size <= DL_EVENT_ID_BYTES_MAX && event->time >= decoder->time_sure_min &&
+           event->time <= decoder->time_sure_max &&
+           (decoder->config.feature_count < 0 ||
+            event->feature_count == (uint32_t)decoder->config.feature_count) &&
+           dl_text_is_plain(event->src) && dl_text_is_plain(event->dst) &&
+           (event->type.size == 0 || dl_text_is_plain(event->type)) &&
+           (event->id.size == 0 || dl_text_is_plain(event->id));
+}
 
 /* Turns what dl_event_decode_json finds in an envelope back to the format of
  * its data. */

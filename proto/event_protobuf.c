@@ -83,59 +83,149 @@ static int too_many(uint64_t count, const struct dl_decode_fault *fault)
                          DL_EVENT_FEATURES_MAX);
 }
 
-static int add_features(struct dl_edge_event *event, struct dl_slice packed,
-                        const struct dl_decode_fault *fault)
+static __attribute__((cold, noinline)) int
+fail_features(const struct dl_edge_event *event, size_t count, const struct dl_decode_fault *fault)
 {
-    size_t count = packed.size / 4;
+    for (uint32_t i = event->feature_count; i < event->feature_count + count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &event->features[i], 4);
+        if (!is_finite(bits))
+            return fail_number("features", i, DL_FIELD_FEATURES, event->features[i], fault);
+    }
+    return DL_ERR_INVALID;
+}
+
+/* Copies and checks four at a time. */
+static inline int add_features(struct dl_edge_event *event, struct dl_slice packed,
+                               const struct dl_decode_fault *fault)
+{
+    typedef uint32_t lanes __attribute__((vector_size(16)));
+    size_t count = packed.size / 4, i = 0;
+    float *to = event->features + event->feature_count;
     if (packed.size % 4)
         return dl_event_fail(fault, DL_FIELD_FEATURES, DL_ERR_INVALID,
                              "features are %zu bytes long, not a multiple of 4", packed.size);
     if (count > DL_EVENT_FEATURES_MAX - event->feature_count)
         return too_many(event->feature_count + count, fault);
-    float *to = event->features + event->feature_count;
     uint32_t odd = 0;
-    for (size_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, packed.data + 4 * i, 4);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-        bits = __builtin_bswap32(bits);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    lanes odds = {0};
+    for (; i + 4 <= count; i += 4) {
+        lanes bits;
+        memcpy(&bits, packed.data + 4 * i, 16);
+        memcpy(to + i, &bits, 16);
+        odds |= (lanes)((bits & EXPONENT_BITS) == EXPONENT_BITS);
+    }
+    uint64_t halves[2];
+    memcpy(halves, &odds, 16);
+    odd = (halves[0] | halves[1]) != 0;
 #endif
+    for (; i < count; i++) {
+        struct dl_wire_cursor c = {packed.data + 4 * i, packed.data + packed.size};
+        uint32_t bits = 0;
+        dl_wire_read_fixed32(&c, &bits);
         memcpy(to + i, &bits, 4);
-        odd |= (bits & EXPONENT_BITS) == EXPONENT_BITS;
+        odd |= !is_finite(bits);
     }
-    for (size_t i = 0; odd && i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, to + i, 4);
-        if (!is_finite(bits))
-            return fail_number("features", event->feature_count + (uint32_t)i, DL_FIELD_FEATURES,
-                               to[i], fault);
-    }
+    if (odd) return fail_features(event, count, fault);
     event->feature_count += (uint32_t)count;
     return DL_OK;
 }
 
-int dl_event_decode_protobuf(struct dl_event_decoder *decoder, struct dl_slice message,
-                             struct dl_edge_event *event, const struct dl_decode_fault *fault)
+/* If the next field has this tag and is whole, takes it. Otherwise nothing
+ * moves, and the loop over all tags finds out what is wrong. */
+static inline int take_bytes(struct dl_wire_cursor *c, uint8_t tag, struct dl_slice *slice)
 {
-    struct dl_wire_cursor c = {message.data, message.data + message.size};
+    if (c->at == c->end || *c->at != tag) return 0;
+    struct dl_wire_cursor next = {c->at + 1, c->end};
+    if (!dl_wire_read_bytes(&next, slice)) return 0;
+    *c = next;
+    return 1;
+}
+
+/* As dl_wire_read_varint, but within a message that begins at `start`: where
+ * fewer than eight bytes are left, the last eight bytes of the message are read
+ * and those before the number shifted out. The time often stands last. */
+static inline int read_varint_within(struct dl_wire_cursor *c, const uint8_t *start,
+                                     uint64_t *value)
+{
+    size_t left = (size_t)(c->end - c->at);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    if (left < 8 && left > 0 && c->end - start >= 8) {
+        uint64_t word;
+        memcpy(&word, c->end - 8, 8);
+        word >>= 8 * (8 - left);
+        size_t size = dl_wire_gather_varint(word, value);
+        /* Zeros shifted in look like a last byte. */
+        if (size == 0 || size > left) return 0;
+        c->at += size;
+        return 1;
+    }
+#endif
+    (void)start;
+    (void)left;
+    return dl_wire_read_varint(c, value);
+}
+
+/* Encoders write fields in the order of their numbers. Going through them in
+ * that order, each a branch that the processor learns, takes the usual event
+ * without a jump through a table. Stops before the first field that is out of
+ * order, unusual or broken. */
+static inline void take_usual_fields(struct dl_wire_cursor *c, const uint8_t *start,
+                                     struct dl_edge_event *event, int *has_time)
+{
+    struct dl_slice slice;
+    struct dl_wire_cursor next;
+    uint64_t value;
+    uint32_t bits;
+    take_bytes(c, TAG(1, DL_WIRE_BYTES), &event->src);
+    take_bytes(c, TAG(2, DL_WIRE_BYTES), &event->dst);
+    if (c->at < c->end && *c->at == TAG(3, DL_WIRE_VARINT)) {
+        next = (struct dl_wire_cursor){c->at + 1, c->end};
+        if (read_varint_within(&next, start, &value)) {
+            event->time = (int64_t)value;
+            *has_time = 1;
+            *c = next;
+        }
+    }
+    take_bytes(c, TAG(4, DL_WIRE_BYTES), &event->type);
+    if (c->at < c->end && *c->at == TAG(5, DL_WIRE_FIXED32)) {
+        next = (struct dl_wire_cursor){c->at + 1, c->end};
+        if (dl_wire_read_fixed32(&next, &bits) && is_finite(bits)) {
+            memcpy(&event->weight, &bits, 4);
+            event->has_weight = 1;
+            *c = next;
+        }
+    }
+    next = *c;
+    if (take_bytes(&next, TAG(6, DL_WIRE_BYTES), &slice) && slice.size % 4 == 0 &&
+        slice.size <= 4 * DL_EVENT_FEATURES_MAX) {
+        const char *ignored;
+        const struct dl_decode_fault nobody = {&ignored, NULL};
+        if (add_features(event, slice, &nobody) == DL_OK) *c = next;
+    }
+    take_bytes(c, TAG(7, DL_WIRE_BYTES), &event->id);
+}
+
+/* All fields in any order, from `c` on. */
+static __attribute__((noinline)) int decode_fields(struct dl_event_decoder *decoder,
+                                                   struct dl_slice message, struct dl_wire_cursor c,
+                                                   struct dl_edge_event *event, int has_time,
+                                                   const struct dl_decode_fault *fault)
+{
     uint64_t value, tag;
     uint32_t bits;
     struct dl_slice slice;
-    int has_time = 0, status;
+    int status;
     /* Integer names are written out at the end, when it is known which counts. */
     int64_t src_number = 0, dst_number = 0;
     int src_is_number = 0, dst_is_number = 0;
 
-    event->src = event->dst = event->type = event->id = (struct dl_slice){0};
-    event->time = 0;
-    event->weight = 1;
-    event->has_weight = 0;
-    event->feature_count = 0;
     while (c.at < c.end) {
         tag = *c.at++;
         if (tag >= 0x80) {
             c.at--;
-            if (!dl_wire_read_varint_slow(&c, &tag))
+            if (!dl_wire_read_short(&c, &tag))
                 return dl_event_fail_message(fault, DL_ERR_INVALID,
                                              "message is truncated in a field's tag after %zu "
                                              "bytes",
@@ -201,6 +291,21 @@ int dl_event_decode_protobuf(struct dl_event_decoder *decoder, struct dl_slice m
         event->dst =
             dl_slice_of(decoder->text + 20, dl_text_from_int64(dst_number, decoder->text + 20));
     return dl_event_finish(decoder, event, has_time, fault);
+}
+
+int dl_event_decode_protobuf(struct dl_event_decoder *decoder, struct dl_slice message,
+                             struct dl_edge_event *event, const struct dl_decode_fault *fault)
+{
+    struct dl_wire_cursor c = {message.data, message.data + message.size};
+    int has_time = 0;
+    event->src = event->dst = event->type = event->id = (struct dl_slice){0};
+    event->time = 0;
+    event->weight = 1;
+    event->has_weight = 0;
+    event->feature_count = 0;
+    take_usual_fields(&c, message.data, event, &has_time);
+    if (c.at == c.end && dl_event_is_sure(decoder, event, has_time)) return DL_OK;
+    return decode_fields(decoder, message, c, event, has_time, fault);
 }
 
 /* Schema registry framing: 0x00, the schema's id (4 bytes, big-endian), then

@@ -216,7 +216,7 @@ static size_t element_size(const struct dl_field *field)
 static int next_tag(struct dl_wire_cursor *c, uint64_t *tag)
 {
     if (c->at == c->end) return 0;
-    if (!dl_wire_read_varint(c, tag)) return -1;
+    if (!dl_wire_read_short(c, tag)) return -1;
     return *tag >> 3 == 0 || *tag >> 3 > 0x1fffffff ? -1 : 1;
 }
 
@@ -375,6 +375,23 @@ static int decode_element(const struct dl_field *field, uint32_t index, struct d
     return status;
 }
 
+static void decode_packed(const struct dl_field *field, struct dl_slice bytes, char *list,
+                          uint64_t *done)
+{
+    struct dl_wire_cursor c = {bytes.data, bytes.data + bytes.size};
+    while (c.at < c.end) {
+        uint32_t narrow = 0;
+        uint64_t wide = 0;
+        if (field->kind == DL_KIND_FLOATS) {
+            dl_wire_read_fixed32(&c, &narrow);
+            memcpy(list + 4 * (*done)++, &narrow, 4);
+        } else {
+            dl_wire_read_fixed64(&c, &wide);
+            memcpy(list + 8 * (*done)++, &wide, 8);
+        }
+    }
+}
+
 /* Second look, one field: the value behind the tag, whose shape the first look
  * has checked. `done`: elements of this list so far. */
 static int decode_field(const struct dl_field *field, uint64_t tag, struct dl_wire_cursor *c,
@@ -422,21 +439,14 @@ static int decode_field(const struct dl_field *field, uint64_t tag, struct dl_wi
         return dl_error_set(error, status, "%s.%.400s", field->name, text);
     }
     case DL_KIND_FLOATS:
-    case DL_KIND_DOUBLES: {
-        size_t size = element_size(field);
-        struct dl_wire_cursor inside = {bytes.data, bytes.data + bytes.size};
-        do {
-            if (is_packed(field, tag)) {
-                if (inside.at == inside.end) break;
-                if (size == 4)
-                    dl_wire_read_fixed32(&inside, &narrow);
-                else
-                    dl_wire_read_fixed64(&inside, &wide);
-            }
-            memcpy(list + size * (*done)++, size == 4 ? (void *)&narrow : (void *)&wide, size);
-        } while (is_packed(field, tag));
+    case DL_KIND_DOUBLES:
+        if (is_packed(field, tag))
+            decode_packed(field, bytes, list, done);
+        else if (field->kind == DL_KIND_FLOATS)
+            memcpy(list + 4 * (*done)++, &narrow, 4);
+        else
+            memcpy(list + 8 * (*done)++, &wide, 8);
         return DL_OK;
-    }
     case DL_KIND_STRINGS:
     case DL_KIND_BYTES_LIST:
     case DL_KIND_MESSAGES:

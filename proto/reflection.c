@@ -42,7 +42,7 @@ static int next_field(struct dl_wire_cursor *c, uint32_t number, struct dl_slice
 {
     uint64_t tag;
     while (c->at < c->end) {
-        int fine = dl_wire_read_varint(c, &tag);
+        int fine = dl_wire_read_short(c, &tag);
         DL_CHECK(fine);
         if (tag == ((uint64_t)number << 3 | DL_WIRE_BYTES)) return dl_wire_read_bytes(c, value);
         fine = dl_wire_skip(c, tag);
@@ -225,7 +225,7 @@ static int read_question(struct dl_slice request, struct question *question, str
     while (c.at < c.end) {
         uint64_t tag;
         struct dl_slice text = {0};
-        int fine = dl_wire_read_varint(&c, &tag) && tag >> 3;
+        int fine = dl_wire_read_short(&c, &tag) && tag >> 3;
         int known = fine && (tag >> 3 == 1 || (tag >> 3 >= 3 && tag >> 3 <= 7));
         if (known)
             fine = (tag & 7) == DL_WIRE_BYTES && dl_wire_read_bytes(&c, &text);

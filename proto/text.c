@@ -164,41 +164,57 @@ struct decimal {
     int64_t exponent;
 };
 
+/* Takes the digits at *at into *digits, at most 19 significant ones. Returns how
+ * many were taken in; *dropped counts the others, *exact falls to 0 if one of
+ * those was not zero. */
+static inline int64_t take_digits(const uint8_t **at, const uint8_t *end, uint64_t *digits,
+                                  int64_t *dropped, int *exact)
+{
+    const uint8_t *from = *at, *p = from;
+    uint64_t value = *digits;
+    /* Below this bound one more digit fits 19. */
+    while (p < end && (uint8_t)(*p - '0') < 10 && value < UINT64_C(1000000000000000000))
+        value = value * 10 + (uint64_t)(*p++ - '0');
+    int64_t taken = p - from;
+    for (; p < end && (uint8_t)(*p - '0') < 10; p++) {
+        *exact = *exact && *p == '0';
+        ++*dropped;
+    }
+    *digits = value;
+    *at = p;
+    return taken;
+}
+
 static int take_apart(struct dl_slice text, struct decimal *decimal)
 {
     const uint8_t *at = text.data, *end = text.data + text.size;
-    *decimal = (struct decimal){.exact = 1};
+    uint64_t digits = 0;
+    int64_t exponent = 0, dropped = 0, dropped_fraction = 0, seen;
+    int exact = 1, negative = 0;
     if (text.size == 0) return DL_NUMBER_SYNTAX;
     if (text.size > DL_NUMBER_BYTES_MAX) return DL_NUMBER_RANGE;
-    if (*at == '-' || *at == '+') decimal->negative = *at++ == '-';
-    int seen = 0, significant = 0, fraction = 0;
-    for (; at < end; at++) {
-        if (*at == '.' && !fraction) {
-            fraction = 1;
-            continue;
-        }
-        if (*at < '0' || *at > '9') break;
-        seen = 1;
-        if (significant < 19) {
-            decimal->digits = decimal->digits * 10 + (uint64_t)(*at - '0');
-            significant += decimal->digits != 0;
-            decimal->exponent -= fraction;
-        } else {
-            decimal->exact = decimal->exact && *at == '0';
-            decimal->exponent += !fraction;
-        }
+    if (*at == '-' || *at == '+') negative = *at++ == '-';
+    seen = take_digits(&at, end, &digits, &dropped, &exact);
+    seen += dropped;
+    exponent = dropped;
+    if (at < end && *at == '.') {
+        at++;
+        int64_t taken = take_digits(&at, end, &digits, &dropped_fraction, &exact);
+        exponent -= taken;
+        seen += taken + dropped_fraction;
     }
     if (!seen) return DL_NUMBER_SYNTAX;
-    if (at < end && (*at == 'e' || *at == 'E')) {
+    if (at < end && (*at | 0x20) == 'e') {
+        int64_t power = 0;
+        int down = 0;
         at++;
-        int negative = 0;
-        int64_t exponent = 0;
-        if (at < end && (*at == '-' || *at == '+')) negative = *at++ == '-';
+        if (at < end && (*at == '-' || *at == '+')) down = *at++ == '-';
         if (at == end) return DL_NUMBER_SYNTAX;
-        for (; at < end && *at >= '0' && *at <= '9'; at++)
-            if (exponent < 1000000) exponent = exponent * 10 + (*at - '0');
-        decimal->exponent += negative ? -exponent : exponent;
+        for (; at < end && (uint8_t)(*at - '0') < 10; at++)
+            if (power < 1000000) power = power * 10 + (*at - '0');
+        exponent += down ? -power : power;
     }
+    *decimal = (struct decimal){negative, digits, exact, exponent};
     return at == end ? DL_NUMBER_OK : DL_NUMBER_SYNTAX;
 }
 

@@ -242,7 +242,7 @@ static void try_broken(const struct dl_message_type *type, struct dl_slice bytes
         size_t size = dl_rng_below(rng, bytes.size + 1);
         uint8_t *copy = malloc(size + 1);
         struct dl_error error = {""};
-        memcpy(copy, bytes.data, size);
+        if (size) memcpy(copy, bytes.data, size);
         if (i >= 4 && size) copy[dl_rng_below(rng, size)] ^= (uint8_t)(1u << dl_rng_below(rng, 8));
         copy = realloc(copy, size ? size : 1);
         int status = dl_message_decode(type, dl_slice_of(copy, size), message, &arena, &error);

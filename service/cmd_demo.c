@@ -13,12 +13,13 @@
 #include <librdkafka/rdkafka.h>
 #include <librdkafka/rdkafka_mock.h>
 #include <limits.h>
-#include <math.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -89,8 +90,9 @@ static void help(void)
         "                        (default partners,weight: new partners, other amounts)\n"
         "  --shift-after N       live events before the shift (default: 40 %% of --seconds, or\n"
         "                        2000)\n"
-        "  --http ADDRESS        of the dashboard (default 127.0.0.1:9464; port 0: any free one)\n"
-        "  --rpc ADDRESS         of gRPC (default 127.0.0.1:50051)\n"
+        "  --http ADDRESS        of the dashboard (default 127.0.0.1:8080, or any free port if it is\n"
+        "                        taken; port 0: any free one)\n"
+        "  --rpc ADDRESS         of gRPC (default 127.0.0.1:50051, likewise)\n"
         "  --seed N              another feed (default 1)\n"
         "  --threads N           for training (default: all processors)\n"
         "  --json                the summary as one JSON object\n");
@@ -313,6 +315,21 @@ static int open_broker(struct demo *demo, struct dl_error *error)
     return DL_OK;
 }
 
+/* The usual port, or any free one where somebody listens already. */
+static const char *free_address(int port)
+{
+    static char text[2][24];
+    char *out = text[port == 8080];
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int taken = probe >= 0 && connect(probe, (struct sockaddr *)&address, sizeof address) == 0;
+    if (probe >= 0) close(probe);
+    snprintf(out, sizeof text[0], "127.0.0.1:%d", taken ? 0 : port);
+    return out;
+}
+
 static int configure(struct demo *demo, struct dl_error *error)
 {
     char store[PATH_MAX];
@@ -330,8 +347,10 @@ static int configure(struct demo *demo, struct dl_error *error)
                              {"log.level", "warn"},
                              {"kafka.bootstrap.servers",
                               rd_kafka_mock_cluster_bootstraps(demo->broker)},
-                             {"http.listen", demo->http_listen},
-                             {"rpc.listen", demo->rpc_listen}};
+                             {"http.listen", demo->http_listen ? demo->http_listen
+                                                               : free_address(8080)},
+                             {"rpc.listen", demo->rpc_listen ? demo->rpc_listen
+                                                             : free_address(50051)}};
     snprintf(store, sizeof store, "%s/demo.db", demo->folder);
     int status = dl_config_init(&demo->config);
     for (size_t i = 0; status == DL_OK && i < sizeof keys / sizeof *keys; i++)
@@ -532,8 +551,6 @@ int dl_cmd_demo(int argc, char **argv)
     demo->shift_at = UINT64_MAX;
     take_shifts(demo, "partners,weight", NULL);
     demo->seed = 1;
-    demo->http_listen = "127.0.0.1:9464";
-    demo->rpc_listen = "127.0.0.1:50051";
     demo->delay_events = -1;
     opterr = 0;
     optind = 1;

@@ -490,7 +490,10 @@ int dl_graph_pair(const struct dl_graph *graph, uint32_t u, uint32_t v, struct d
     return dl_pair_table_get(&graph->table, u, v, pair);
 }
 
-uint64_t dl_graph_pairs(const struct dl_graph *graph) { return graph->table.count; }
+uint64_t dl_graph_pairs(const struct dl_graph *graph)
+{
+    return graph->table.count;
+}
 
 struct popular {
     uint32_t node, count, newest; /* newest: age in events of the latest */

@@ -5,9 +5,9 @@
 
 #include <stdlib.h>
 
-#define OWN_MAX 256   /* interactions of the node's own window that are looked at */
-#define PEER_MAX 16   /* interactions of each peer */
-#define PEERS_MAX 64  /* distinct peers that are followed */
+#define OWN_MAX 256  /* interactions of the node's own window that are looked at */
+#define PEER_MAX 16  /* interactions of each peer */
+#define PEERS_MAX 64 /* distinct peers that are followed */
 #define POPULAR_MAX 1024
 
 void dl_candidate_set_deinit(struct dl_candidate_set *set)

@@ -75,27 +75,27 @@ struct demo {
 
 static void help(void)
 {
-    printf(
-        "usage: driftline demo [flags]\n"
-        "\n"
-        "Runs everything in one process: an in-process Kafka broker, a simulated feed, a model\n"
-        "trained on the feed's first part, the service with RPC and the dashboard. After a\n"
-        "while the people of the feed change their habits: watch the drift alert come. Renew\n"
-        "the reference on the dashboard and it clears.\n"
-        "\n"
-        "  --seconds N           end after N seconds of live feed, with a summary\n"
-        "  --rate N              events a second (default 50)\n"
-        "  --history N           events that the model is trained on (default 20000)\n"
-        "  --shift KIND,...      rate, partners, communities, time-of-day, weight, or none\n"
-        "                        (default partners,weight: new partners, other amounts)\n"
-        "  --shift-after N       live events before the shift (default: 40 %% of --seconds, or\n"
-        "                        2000)\n"
-        "  --http ADDRESS        of the dashboard (default 127.0.0.1:8080, or any free port if it is\n"
-        "                        taken; port 0: any free one)\n"
-        "  --rpc ADDRESS         of gRPC (default 127.0.0.1:50051, likewise)\n"
-        "  --seed N              another feed (default 1)\n"
-        "  --threads N           for training (default: all processors)\n"
-        "  --json                the summary as one JSON object\n");
+    printf("usage: driftline demo [flags]\n"
+           "\n"
+           "Runs everything in one process: an in-process Kafka broker, a simulated feed, a model\n"
+           "trained on the feed's first part, the service with RPC and the dashboard. After a\n"
+           "while the people of the feed change their habits: watch the drift alert come. Renew\n"
+           "the reference on the dashboard and it clears.\n"
+           "\n"
+           "  --seconds N           end after N seconds of live feed, with a summary\n"
+           "  --rate N              events a second (default 50)\n"
+           "  --history N           events that the model is trained on (default 20000)\n"
+           "  --shift KIND,...      rate, partners, communities, time-of-day, weight, or none\n"
+           "                        (default partners,weight: new partners, other amounts)\n"
+           "  --shift-after N       live events before the shift (default: 40 %% of --seconds, or\n"
+           "                        2000)\n"
+           "  --http ADDRESS        of the dashboard (default 127.0.0.1:8080, or any free port if "
+           "it is\n"
+           "                        taken; port 0: any free one)\n"
+           "  --rpc ADDRESS         of gRPC (default 127.0.0.1:50051, likewise)\n"
+           "  --seed N              another feed (default 1)\n"
+           "  --threads N           for training (default: all processors)\n"
+           "  --json                the summary as one JSON object\n");
 }
 
 /* ---- the past ------------------------------------------------------------------------- */
@@ -135,8 +135,7 @@ static int train_model(struct demo *demo, const struct dl_dataset *dataset, stru
     options.threads = (uint32_t)demo->threads;
     options.progress = dl_progress_line_hook(&demo->line);
     int status = dl_train_run(dataset, &options, &network, &info, &report, error);
-    if (status == DL_OK)
-        status = dl_train_reference(dataset, info.encoding.gap, &reference, error);
+    if (status == DL_OK) status = dl_train_reference(dataset, info.encoding.gap, &reference, error);
     snprintf(path, sizeof path, "%s/model.safetensors", demo->folder);
     if (status == DL_OK) status = dl_model_save(path, network, &info, &reference, error);
     if (status == DL_OK) status = dl_model_load(path, &demo->model, error);
@@ -152,9 +151,8 @@ static int store_history(struct demo *demo, const struct dl_dataset *dataset,
     struct dl_store_options options = dl_store_options_default;
     struct dl_store *store = NULL;
     struct dl_engine *engine = NULL;
-    options.config = (struct dl_store_config){.time_unit = DL_TIME_MS,
-                                              .window = (uint32_t)demo->config.store.window,
-                                              .namespaces = 1};
+    options.config = (struct dl_store_config){
+        .time_unit = DL_TIME_MS, .window = (uint32_t)demo->config.store.window, .namespaces = 1};
     int status = dl_store_open(demo->config.store.path, &options, &store, error);
     struct dl_engine_parts parts = {.config = &demo->config, .store = store};
     if (status == DL_OK) status = dl_engine_new(&parts, &engine, error);
@@ -307,8 +305,8 @@ static int open_broker(struct demo *demo, struct dl_error *error)
     }
     demo->broker = rd_kafka_mock_cluster_new(demo->producer, 1);
     if (!demo->broker) return dl_error_set(error, DL_ERR_IO, "cannot start the in-process broker");
-    const char *topics[] = {TOPIC, "driftline.scores", "driftline.predictions",
-                            "driftline.alerts", "driftline.dead-letters"};
+    const char *topics[] = {TOPIC, "driftline.scores", "driftline.predictions", "driftline.alerts",
+                            "driftline.dead-letters"};
     for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
         rd_kafka_mock_topic_create(demo->broker, topics[i], 1, 1);
     rd_kafka_brokers_add(demo->producer, rd_kafka_mock_cluster_bootstraps(demo->broker));
@@ -333,24 +331,22 @@ static const char *free_address(int port)
 static int configure(struct demo *demo, struct dl_error *error)
 {
     char store[PATH_MAX];
-    const char *keys[][2] = {{"source.kind", "kafka"},
-                             {"source.topics", TOPIC},
-                             {"source.encoding", "json"},
-                             {"source.time_unit", "ms"},
-                             {"source.future_skew", "off"},
-                             {"store.path", store},
-                             {"store.synchronous", "normal"},
-                             {"predict.encoding", "json"},
-                             {"predict.candidates_max", "100"},
-                             {"kafka.group.id", "driftline-demo"},
-                             {"kafka.fetch.wait.max.ms", "10"},
-                             {"log.level", "warn"},
-                             {"kafka.bootstrap.servers",
-                              rd_kafka_mock_cluster_bootstraps(demo->broker)},
-                             {"http.listen", demo->http_listen ? demo->http_listen
-                                                               : free_address(8080)},
-                             {"rpc.listen", demo->rpc_listen ? demo->rpc_listen
-                                                             : free_address(50051)}};
+    const char *keys[][2] = {
+        {"source.kind", "kafka"},
+        {"source.topics", TOPIC},
+        {"source.encoding", "json"},
+        {"source.time_unit", "ms"},
+        {"source.future_skew", "off"},
+        {"store.path", store},
+        {"store.synchronous", "normal"},
+        {"predict.encoding", "json"},
+        {"predict.candidates_max", "100"},
+        {"kafka.group.id", "driftline-demo"},
+        {"kafka.fetch.wait.max.ms", "10"},
+        {"log.level", "warn"},
+        {"kafka.bootstrap.servers", rd_kafka_mock_cluster_bootstraps(demo->broker)},
+        {"http.listen", demo->http_listen ? demo->http_listen : free_address(8080)},
+        {"rpc.listen", demo->rpc_listen ? demo->rpc_listen : free_address(50051)}};
     snprintf(store, sizeof store, "%s/demo.db", demo->folder);
     int status = dl_config_init(&demo->config);
     for (size_t i = 0; status == DL_OK && i < sizeof keys / sizeof *keys; i++)
@@ -385,8 +381,8 @@ static void summarise(struct demo *demo, uint64_t events, const struct dl_qualit
                ",\"shift\":\"%s\",\"shift_at\":%" PRIu64 ",\"delay_events\":%" PRId64
                ",\"live_ap\":%.4f,\"live_auc\":%.4f,\"live_mrr\":%.4f}\n",
                seconds, live, demo->scores, demo->predictions, demo->raised, demo->raised_before,
-               demo->cleared, demo->shift_names,
-               demo->shift_at, demo->delay_events, quality->ap, quality->auc, quality->mrr);
+               demo->cleared, demo->shift_names, demo->shift_at, demo->delay_events, quality->ap,
+               quality->auc, quality->mrr);
         return;
     }
     printf("%" PRIu64 " events in %.0f s: %" PRIu64 " scores, %" PRIu64 " predictions\n", live,
@@ -398,10 +394,9 @@ static void summarise(struct demo *demo, uint64_t events, const struct dl_qualit
         printf("ended before the planted shift (live event %" PRIu64 "): %" PRIu64 " alerts\n",
                demo->shift_at, demo->raised);
     else if (demo->delay_events < 0)
-        printf("planted shift (%s) at live event %" PRIu64 ": no alert in %" PRIu64 " events; %" PRIu64
-               " before it\n",
-               demo->shift_names, demo->shift_at, events - demo->shift_seq,
-               demo->raised_before);
+        printf("planted shift (%s) at live event %" PRIu64 ": no alert in %" PRIu64
+               " events; %" PRIu64 " before it\n",
+               demo->shift_names, demo->shift_at, events - demo->shift_seq, demo->raised_before);
     else
         printf("planted shift (%s) at live event %" PRIu64 ": alert after %" PRId64
                " events (%.1f s); %" PRIu64 " before it, %" PRIu64 " cleared\n",
@@ -468,7 +463,8 @@ static int run(struct demo *demo, struct dl_error *error)
     struct dl_dataset *dataset = NULL;
     snprintf(demo->folder, sizeof demo->folder, "%s/driftline-demo-XXXXXX", base ? base : "/tmp");
     if (!mkdtemp(demo->folder))
-        return dl_error_set(error, DL_ERR_IO, "cannot make a folder under %s", base ? base : "/tmp");
+        return dl_error_set(error, DL_ERR_IO, "cannot make a folder under %s",
+                            base ? base : "/tmp");
     dl_progress_line_init(&demo->line, stderr);
     int status = make_simulator(demo, error);
     if (status == DL_OK) status = open_broker(demo, error);
@@ -525,18 +521,31 @@ static int take_shifts(struct demo *demo, const char *value, struct dl_error *er
 static int take_option(struct demo *demo, int code, const char *value, struct dl_error *error)
 {
     switch (code) {
-    case 's': return dl_flag_uint("--seconds", value, 1, 864000, &demo->seconds, error);
-    case 'r': return dl_flag_number("--rate", value, 0.1, 100000, &demo->rate, error);
-    case 'n': return dl_flag_uint("--history", value, 2000, 10000000, &demo->history, error);
-    case 'k': return take_shifts(demo, value, error);
+    case 's':
+        return dl_flag_uint("--seconds", value, 1, 864000, &demo->seconds, error);
+    case 'r':
+        return dl_flag_number("--rate", value, 0.1, 100000, &demo->rate, error);
+    case 'n':
+        return dl_flag_uint("--history", value, 2000, 10000000, &demo->history, error);
+    case 'k':
+        return take_shifts(demo, value, error);
     case 'a':
         return dl_flag_uint("--shift-after", value, 0, 1000000000, &demo->shift_at, error);
-    case 'w': demo->http_listen = value; return DL_OK;
-    case 'p': demo->rpc_listen = value; return DL_OK;
-    case 'e': return dl_flag_uint("--seed", value, 0, UINT64_MAX / 2, &demo->seed, error);
-    case 't': return dl_flag_uint("--threads", value, 0, 256, &demo->threads, error);
-    case 'j': demo->json = 1; return DL_OK;
-    default: return DL_ERR_INVALID;
+    case 'w':
+        demo->http_listen = value;
+        return DL_OK;
+    case 'p':
+        demo->rpc_listen = value;
+        return DL_OK;
+    case 'e':
+        return dl_flag_uint("--seed", value, 0, UINT64_MAX / 2, &demo->seed, error);
+    case 't':
+        return dl_flag_uint("--threads", value, 0, 256, &demo->threads, error);
+    case 'j':
+        demo->json = 1;
+        return DL_OK;
+    default:
+        return DL_ERR_INVALID;
     }
 }
 

@@ -15,23 +15,24 @@
 
 static void help(void)
 {
-    printf("usage: driftline ingest FILE --store FILE --time-unit UNIT [flags]\n"
-           "\n"
-           "Takes recorded events (CSV with a header line, or --encoding json: one object a\n"
-           "line; .gz is read as it is) into the store's windows and log. Nothing is scored or\n"
-           "published; a service that is started on the store then knows the past. Give the\n"
-           "same --config as for serve, so that window, features and time unit agree. Run again\n"
-           "it goes on where it stopped.\n"
-           "\n"
-           "  --destinations FILE   fix the list that live quality draws its negatives from to\n"
-           "                        the destinations of this CSV file, in order of appearance\n"
-           "                        (else it grows with the feed)\n"
-           "  --json                one JSON object at the end\n"
-           "\n"
-           "examples:\n"
-           "  driftline ingest history.csv --store edges.db --time-unit ms\n"
-           "  driftline ingest logins.csv.gz --config driftline.yaml --map src=user --map dst=host\n"
-           "\n");
+    printf(
+        "usage: driftline ingest FILE --store FILE --time-unit UNIT [flags]\n"
+        "\n"
+        "Takes recorded events (CSV with a header line, or --encoding json: one object a\n"
+        "line; .gz is read as it is) into the store's windows and log. Nothing is scored or\n"
+        "published; a service that is started on the store then knows the past. Give the\n"
+        "same --config as for serve, so that window, features and time unit agree. Run again\n"
+        "it goes on where it stopped.\n"
+        "\n"
+        "  --destinations FILE   fix the list that live quality draws its negatives from to\n"
+        "                        the destinations of this CSV file, in order of appearance\n"
+        "                        (else it grows with the feed)\n"
+        "  --json                one JSON object at the end\n"
+        "\n"
+        "examples:\n"
+        "  driftline ingest history.csv --store edges.db --time-unit ms\n"
+        "  driftline ingest logins.csv.gz --config driftline.yaml --map src=user --map dst=host\n"
+        "\n");
     dl_config_print_help(stdout);
 }
 
@@ -67,10 +68,10 @@ static void on_timer(uv_timer_t *timer)
     struct run *run = timer->data;
     look(run);
     /* Records left, from the bytes left. */
-    uint64_t total = run->total_bytes && run->read_bytes
-                         ? (uint64_t)((double)run->records * (double)run->total_bytes /
-                                      (double)run->read_bytes)
-                         : 0;
+    uint64_t total =
+        run->total_bytes && run->read_bytes
+            ? (uint64_t)((double)run->records * (double)run->total_bytes / (double)run->read_bytes)
+            : 0;
     dl_progress_line_advance(&run->line, "taking in", run->records, total, "events");
 }
 
@@ -138,8 +139,7 @@ static int fix_destinations(const struct dl_config *config, const char *path,
         uint32_t theirs = dataset->destinations[i];
         int added;
         status = dl_dictionary_intern(nodes, dl_dictionary_space(dataset->nodes, theirs),
-                                      dl_dictionary_name(dataset->nodes, theirs), &list[i],
-                                      &added);
+                                      dl_dictionary_name(dataset->nodes, theirs), &list[i], &added);
         if (status != DL_OK)
             dl_error_set(error, status, "more nodes than store.nodes_max");
         else if (added)
@@ -199,9 +199,10 @@ static int run_ingest(const struct dl_config *config, const char *destinations, 
                " events of %u nodes (%.1f s)\n",
                config->store.path, run->records, run->events, run->nodes, seconds);
     if (status == DL_OK && run->broken)
-        status = dl_error_set(error, DL_ERR_INVALID,
-                              "%" PRIu64 " records could not be read and were left out; the first: %s",
-                              run->broken, run->reason);
+        status =
+            dl_error_set(error, DL_ERR_INVALID,
+                         "%" PRIu64 " records could not be read and were left out; the first: %s",
+                         run->broken, run->reason);
     free(run);
     return status;
 }

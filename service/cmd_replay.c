@@ -69,8 +69,7 @@ static void on_report(rd_kafka_t *producer, const rd_kafka_message_t *message, v
     struct replay *r = opaque;
     (void)producer;
     if (message->err && r->failed++ == 0)
-        snprintf(r->first_failed, sizeof r->first_failed, "%s",
-                 rd_kafka_err2str(message->err));
+        snprintf(r->first_failed, sizeof r->first_failed, "%s", rd_kafka_err2str(message->err));
 }
 
 static int open_producer(struct replay *r, struct dl_error *error)
@@ -191,8 +190,8 @@ static int send_all(struct replay *r, struct dl_error *error)
         if (!whole && got) continue;
         if (!whole) break;
         struct dl_slice record = dl_buf_slice(&line);
-        while (record.size && (record.data[record.size - 1] == '\n' ||
-                               record.data[record.size - 1] == '\r'))
+        while (record.size &&
+               (record.data[record.size - 1] == '\n' || record.data[record.size - 1] == '\r'))
             record.size--;
         if (status == DL_OK && record.size && !has_header) {
             status = dl_event_decoder_csv_header(r->decoder, record, error);
@@ -227,8 +226,9 @@ static int run(struct replay *r, struct dl_error *error)
             rd_kafka_flush(r->producer, 200);
         dl_progress_line_end(&r->line);
         if (status == DL_OK && interrupted && rd_kafka_outq_len(r->producer) > 0)
-            status = dl_error_set(error, DL_ERR_CANCELLED, "interrupted with %d events not acknowledged",
-                                  rd_kafka_outq_len(r->producer));
+            status =
+                dl_error_set(error, DL_ERR_CANCELLED, "interrupted with %d events not acknowledged",
+                             rd_kafka_outq_len(r->producer));
         if (status == DL_OK && r->failed)
             status = dl_error_set(error, DL_ERR_IO, "%" PRIu64 " events were not taken: %s",
                                   r->failed, r->first_failed);
@@ -241,25 +241,21 @@ static int run(struct replay *r, struct dl_error *error)
         printf("%" PRIu64 " events to %s in %.1f s (%.0f a second)\n", r->sent, r->topic, seconds,
                (double)r->sent / (seconds > 0 ? seconds : 1));
     if (status == DL_OK && r->broken)
-        status = dl_error_set(error, DL_ERR_INVALID, "%" PRIu64 " records were left out; the first: %s",
-                              r->broken, r->first_broken);
+        status =
+            dl_error_set(error, DL_ERR_INVALID, "%" PRIu64 " records were left out; the first: %s",
+                         r->broken, r->first_broken);
     if (r->producer) rd_kafka_destroy(r->producer);
     dl_event_decoder_free(r->decoder);
     return status;
 }
 
-static const struct option options[] = {{"to", required_argument, NULL, 't'},
-                                        {"rate", required_argument, NULL, 'r'},
-                                        {"speed", required_argument, NULL, 's'},
-                                        {"limit", required_argument, NULL, 'n'},
-                                        {"encoding", required_argument, NULL, 'e'},
-                                        {"input", required_argument, NULL, 'i'},
-                                        {"map", required_argument, NULL, 'm'},
-                                        {"time-unit", required_argument, NULL, 'u'},
-                                        {"kafka", required_argument, NULL, 'k'},
-                                        {"json", no_argument, NULL, 'j'},
-                                        {"help", no_argument, NULL, 'h'},
-                                        {0}};
+static const struct option options[] = {
+    {"to", required_argument, NULL, 't'},       {"rate", required_argument, NULL, 'r'},
+    {"speed", required_argument, NULL, 's'},    {"limit", required_argument, NULL, 'n'},
+    {"encoding", required_argument, NULL, 'e'}, {"input", required_argument, NULL, 'i'},
+    {"map", required_argument, NULL, 'm'},      {"time-unit", required_argument, NULL, 'u'},
+    {"kafka", required_argument, NULL, 'k'},    {"json", no_argument, NULL, 'j'},
+    {"help", no_argument, NULL, 'h'},           {0}};
 
 static int take_option(struct replay *r, int code, char *value, struct dl_error *error)
 {
@@ -276,9 +272,12 @@ static int take_option(struct replay *r, int code, char *value, struct dl_error 
         r->topic = slash + 1;
         return DL_OK;
     }
-    case 'r': return dl_flag_number("--rate", value, 1e-6, 1e9, &r->rate, error);
-    case 's': return dl_flag_number("--speed", value, 1e-6, 1e12, &r->speed, error);
-    case 'n': return dl_flag_uint("--limit", value, 1, UINT64_MAX / 2, &r->limit, error);
+    case 'r':
+        return dl_flag_number("--rate", value, 1e-6, 1e9, &r->rate, error);
+    case 's':
+        return dl_flag_number("--speed", value, 1e-6, 1e12, &r->speed, error);
+    case 'n':
+        return dl_flag_uint("--limit", value, 1, UINT64_MAX / 2, &r->limit, error);
     case 'e':
         status = dl_flag_choice("--encoding", value, encodings, &choice, error);
         r->format = choice ? DL_FORMAT_JSON : DL_FORMAT_PROTOBUF;
@@ -307,8 +306,11 @@ static int take_option(struct replay *r, int code, char *value, struct dl_error 
             return dl_error_set(error, DL_ERR_INVALID, "--kafka: at most 32 settings");
         r->settings[r->setting_count++] = value;
         return DL_OK;
-    case 'j': r->json = 1; return DL_OK;
-    default: return DL_ERR_INVALID;
+    case 'j':
+        r->json = 1;
+        return DL_OK;
+    default:
+        return DL_ERR_INVALID;
     }
 }
 

@@ -92,10 +92,9 @@ static int check_model(const struct dl_config *config, const struct dl_model *mo
                             info->config.feature_count, config->store.features,
                             info->config.feature_count);
     if (info->time_unit != config->source.time_unit)
-        return dl_error_set(error, DL_ERR_VERSION,
-                            "the model was trained on times in %s, source.time_unit is %s",
-                            dl_time_unit_name(info->time_unit),
-                            dl_time_unit_name(config->source.time_unit));
+        return dl_error_set(
+            error, DL_ERR_VERSION, "the model was trained on times in %s, source.time_unit is %s",
+            dl_time_unit_name(info->time_unit), dl_time_unit_name(config->source.time_unit));
     return DL_OK;
 }
 
@@ -301,15 +300,14 @@ static int query_score(struct dl_engine *engine, struct item *item)
     const struct dl_config *config = engine->config;
     struct dl_query *query = dl_engine_query(engine, &item->score_query);
     if (!query) return DL_ERR_NOMEM;
-    int status = dl_query_begin(query, engine->graph, engine->window, item->event.src,
-                                item->event.time);
+    int status =
+        dl_query_begin(query, engine->graph, engine->window, item->event.src, item->event.time);
     if (status == DL_OK) status = dl_query_add(query, engine->graph, item->event.dst);
     uint32_t destinations =
         engine->frozen ? engine->frozen_count : dl_graph_feed(engine->graph)->destinations;
     if (!engine->quality || destinations == 0) return status;
     for (uint32_t k = 0; status == DL_OK && k < config->predict.quality_negatives; k++) {
-        uint32_t at =
-            dl_negative_index(config->predict.quality_seed, item->seq, k, destinations);
+        uint32_t at = dl_negative_index(config->predict.quality_seed, item->seq, k, destinations);
         status = dl_query_add(query, engine->graph,
                               engine->frozen ? engine->frozen[at]
                                              : dl_graph_destination(engine->graph, at));
@@ -387,8 +385,8 @@ static int take_in(struct dl_engine *engine, struct item *item)
 }
 
 /* 1 if the event is too far ahead of the wall clock; *reason says so. */
-static int is_future(const struct dl_engine *engine, const struct dl_arrival *arrival,
-                     int64_t time, char reason[160])
+static int is_future(const struct dl_engine *engine, const struct dl_arrival *arrival, int64_t time,
+                     char reason[160])
 {
     const struct dl_config *config = engine->config;
     int64_t per_second = dl_time_unit_per_second(config->source.time_unit);
@@ -438,8 +436,7 @@ int dl_engine_offer(struct dl_engine *engine, const struct dl_arrival *arrival,
     if (!item) return status;
 
     int late = is_late(engine, in->time);
-    if (late && engine->parts.metrics)
-        dl_counter_add(engine->parts.metrics->events_late_total, 1);
+    if (late && engine->parts.metrics) dl_counter_add(engine->parts.metrics->events_late_total, 1);
     if (is_future(engine, arrival, in->time, reason)) {
         make_broken(engine, item, arrival, reason, "time");
     } else if (late && config->source.late_policy != DL_LATE_ACCEPT) {
@@ -517,12 +514,27 @@ void dl_engine_flush(struct dl_engine *engine)
 
 /* ---- looking at it ------------------------------------------------------------------------ */
 
-const struct dl_graph *dl_engine_graph(const struct dl_engine *engine) { return engine->graph; }
+const struct dl_graph *dl_engine_graph(const struct dl_engine *engine)
+{
+    return engine->graph;
+}
 const struct dl_dictionary *dl_engine_nodes(const struct dl_engine *engine)
 {
     return engine->nodes;
 }
-struct dl_model *dl_engine_model(const struct dl_engine *engine) { return engine->model; }
-struct dl_drift_monitor *dl_engine_drift(const struct dl_engine *engine) { return engine->drift; }
-struct dl_quality *dl_engine_quality(const struct dl_engine *engine) { return engine->quality; }
-void *dl_engine_parts_context(const struct dl_engine *engine) { return engine->parts.context; }
+struct dl_model *dl_engine_model(const struct dl_engine *engine)
+{
+    return engine->model;
+}
+struct dl_drift_monitor *dl_engine_drift(const struct dl_engine *engine)
+{
+    return engine->drift;
+}
+struct dl_quality *dl_engine_quality(const struct dl_engine *engine)
+{
+    return engine->quality;
+}
+void *dl_engine_parts_context(const struct dl_engine *engine)
+{
+    return engine->parts.context;
+}

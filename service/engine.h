@@ -65,8 +65,8 @@ struct dl_arrival {
     const char *topic; /* "" for RPC: no position is kept */
     int32_t partition;
     int64_t offset;
-    int64_t received_ns; /* monotonic */
-    int64_t wall_us;     /* wall-clock; 0: not known, then no bound on the future */
+    int64_t received_ns;          /* monotonic */
+    int64_t wall_us;              /* wall-clock; 0: not known, then no bound on the future */
     struct dl_slice key, payload; /* as received, for dead letters and the late topic */
 };
 
@@ -111,9 +111,9 @@ int dl_engine_set_model(struct dl_engine *engine, struct dl_model *model, struct
 
 const struct dl_graph *dl_engine_graph(const struct dl_engine *engine);
 const struct dl_dictionary *dl_engine_nodes(const struct dl_engine *engine);
-struct dl_model *dl_engine_model(const struct dl_engine *engine);             /* may be NULL */
-struct dl_drift_monitor *dl_engine_drift(const struct dl_engine *engine);     /* may be NULL */
-struct dl_quality *dl_engine_quality(const struct dl_engine *engine);         /* may be NULL */
+struct dl_model *dl_engine_model(const struct dl_engine *engine);         /* may be NULL */
+struct dl_drift_monitor *dl_engine_drift(const struct dl_engine *engine); /* may be NULL */
+struct dl_quality *dl_engine_quality(const struct dl_engine *engine);     /* may be NULL */
 
 /* The context that was given with `progressed`. */
 void *dl_engine_parts_context(const struct dl_engine *engine);

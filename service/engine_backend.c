@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "model/kernels/kernels.h"
 
-#define JOBS_MAX 256             /* with the workers at a time */
+#define JOBS_MAX 256              /* with the workers at a time */
 #define JOB_BYTES_MAX (64u << 20) /* of one job's queries */
 
 /* A name as asked: what an answer echoes, also for nodes that nobody knows. */
@@ -26,9 +26,9 @@ struct job {
     struct dl_query **queries;
     float **logits;
     struct dl_attention **attention; /* explain only */
-    struct name *names;  /* score: src and dst of each pair; top_k: each candidate */
-    uint8_t *origins;    /* top_k: (candidates) */
-    uint32_t count;      /* pairs, or candidates */
+    struct name *names;              /* score: src and dst of each pair; top_k: each candidate */
+    uint8_t *origins;                /* top_k: (candidates) */
+    uint32_t count;                  /* pairs, or candidates */
     uint32_t k;
     struct name node;
     uint64_t seq;
@@ -229,8 +229,8 @@ static int score(void *context, const struct dl_backend_score_request *request,
     for (uint32_t i = 0; i < job->count; i++) {
         const struct dl_backend_pair *pair = &request->pairs[i];
         uint32_t src = find_node(engine, pair->src, 0), dst = find_node(engine, pair->dst, 1);
-        int64_t time = pair->has_time ? pair->time
-                                      : query_time(engine, request->has_time, request->time);
+        int64_t time =
+            pair->has_time ? pair->time : query_time(engine, request->has_time, request->time);
         job->names[2 * i] = keep_name(job, pair->src);
         job->names[2 * i + 1] = keep_name(job, pair->dst);
         /* Neighbouring pairs of one source and time share its encoding. */
@@ -289,8 +289,8 @@ static int top_k(void *context, const struct dl_backend_top_k_request *request,
     if (drawn && node != DL_NODE_NONE)
         status = dl_candidates_draw(engine->graph, node, config->source.bipartite, drawn, set);
     else if (drawn) /* unknown: only what is popular */
-        status = dl_candidates_draw(engine->graph, DL_NODE_NONE, config->source.bipartite, drawn,
-                                    set);
+        status =
+            dl_candidates_draw(engine->graph, DL_NODE_NONE, config->source.bipartite, drawn, set);
     else
         status = dl_candidates_begin(set, request->candidate_count);
     /* A candidate that the store does not know has no name there to be told by. */
@@ -306,9 +306,8 @@ static int top_k(void *context, const struct dl_backend_top_k_request *request,
         if (candidate != node) status = dl_candidates_add(set, candidate);
     }
     struct dl_query *query =
-        status == DL_OK
-            ? add_query(job, node, query_time(engine, request->has_time, request->time))
-            : NULL;
+        status == DL_OK ? add_query(job, node, query_time(engine, request->has_time, request->time))
+                        : NULL;
     job->origins = malloc(set->count + 1);
     if (!query || !job->origins || job->text.failed) goto no_memory;
     for (uint32_t i = 0; i < set->count; i++) {
@@ -545,9 +544,9 @@ static int get_drift(void *context, const struct dl_backend_drift_request *reque
         d->reference_origin = s->reference_origin;
         for (uint32_t i = 0; i < s->feature_count && i < DL_DRIFT_COLUMNS; i++)
             if (s->features[i].used)
-                features[d->feature_count++] = (struct dl_alert_feature){
-                    s->features[i].name, s->features[i].share, s->features[i].before_mean,
-                    s->features[i].now_mean};
+                features[d->feature_count++] =
+                    (struct dl_alert_feature){s->features[i].name, s->features[i].share,
+                                              s->features[i].before_mean, s->features[i].now_mean};
         qsort(features, d->feature_count, sizeof *features, by_share);
         d->features = features;
         for (uint32_t i = 0; i < s->alert_count && i < request->alerts_max; i++)
@@ -591,8 +590,9 @@ static int renew_reference(void *context, struct dl_backend_job *job, struct dl_
     struct dl_engine *engine = context;
     if (engine->failed) return dl_error_set(error, DL_ERR_UNAVAILABLE, "%s", engine->failure.text);
     if (!engine->drift)
-        return dl_error_set(error, DL_ERR_UNAVAILABLE,
-                            "there is no drift monitor: drift.enabled is off or no model is loaded");
+        return dl_error_set(
+            error, DL_ERR_UNAVAILABLE,
+            "there is no drift monitor: drift.enabled is off or no model is loaded");
     if (!dl_engine_busy(engine)) {
         renew_now(engine, job);
         return DL_OK;

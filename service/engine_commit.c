@@ -83,17 +83,15 @@ static void build_prediction(struct dl_engine *engine, const struct item *item,
     uint32_t top_k = (uint32_t)engine->config->predict.top_k;
     struct dl_candidate *best = b->candidates + (size_t)b->prediction_count * top_k;
     b->prediction_count++;
-    *prediction =
-        (struct dl_prediction){.node = name_of(engine, pending->node),
-                               .time = item->event.time,
-                               .seq = item->seq,
-                               .history = pending->history,
-                               .scored = query->candidate_count,
-                               .candidates = best,
-                               .model_version = version_of(engine)};
-    prediction->candidate_count =
-        dl_engine_rank(engine, query, b->logits[pending->query],
-                       b->bytes.data + pending->origins_at, top_k, best);
+    *prediction = (struct dl_prediction){.node = name_of(engine, pending->node),
+                                         .time = item->event.time,
+                                         .seq = item->seq,
+                                         .history = pending->history,
+                                         .scored = query->candidate_count,
+                                         .candidates = best,
+                                         .model_version = version_of(engine)};
+    prediction->candidate_count = dl_engine_rank(engine, query, b->logits[pending->query],
+                                                 b->bytes.data + pending->origins_at, top_k, best);
     set_position(engine, item, &prediction->position);
 }
 
@@ -124,14 +122,13 @@ uint32_t dl_engine_rank(const struct dl_engine *engine, const struct dl_query *q
     for (uint32_t k = 0; k < kept; k++) {
         const struct dl_side *side = &query->candidates[order[k]];
         const struct dl_pair_state *pair = &query->pairs[order[k]];
-        best[k] =
-            (struct dl_candidate){.node = name_of(engine, side->node),
-                                  .probability =
-                                      dl_model_probability(engine->model, logits[order[k]]),
-                                  .share = exp(scale * (logits[order[k]] - largest)) / odds_sum,
-                                  .origin = origins[order[k]],
-                                  .history = side->state.events,
-                                  .pair_history = pair->count[0] + pair->count[1]};
+        best[k] = (struct dl_candidate){
+            .node = name_of(engine, side->node),
+            .probability = dl_model_probability(engine->model, logits[order[k]]),
+            .share = exp(scale * (logits[order[k]] - largest)) / odds_sum,
+            .origin = origins[order[k]],
+            .history = side->state.events,
+            .pair_history = pair->count[0] + pair->count[1]};
     }
     return kept;
 }
@@ -242,12 +239,10 @@ static int put_row(struct dl_engine *engine, enum dl_outbox_kind kind, const cha
 
 static enum dl_record_format format_of(const struct dl_engine *engine)
 {
-    return engine->config->predict.encoding == DL_OUTPUT_JSON ? DL_RECORD_JSON
-                                                              : DL_RECORD_PROTOBUF;
+    return engine->config->predict.encoding == DL_OUTPUT_JSON ? DL_RECORD_JSON : DL_RECORD_PROTOBUF;
 }
 
-static int put_score(struct dl_engine *engine, const struct dl_score *score,
-                     struct dl_error *error)
+static int put_score(struct dl_engine *engine, const struct dl_score *score, struct dl_error *error)
 {
     dl_buf_clear(&engine->record);
     dl_record_encode_score(score, format_of(engine), &engine->record);
@@ -282,10 +277,9 @@ static int put_alert(struct dl_engine *engine, const struct dl_alert *alert, str
     if (status == DL_OK) {
         dl_buf_clear(&engine->record);
         dl_record_encode_alert(alert, format_of(engine), &engine->record);
-        put_headers(&engine->headers, alert->model_version, "driftline.v1.Alert",
-                    &alert->position);
-        status = put_row(engine, DL_OUTBOX_ALERT, engine->config->predict.alerts_topic,
-                         alert->node, &alert->position, error);
+        put_headers(&engine->headers, alert->model_version, "driftline.v1.Alert", &alert->position);
+        status = put_row(engine, DL_OUTBOX_ALERT, engine->config->predict.alerts_topic, alert->node,
+                         &alert->position, error);
     }
     dl_buf_free(&stored);
     return status;
@@ -313,9 +307,9 @@ static int put_dead_letter(struct dl_engine *engine, const struct item *item,
     DL_WARN("engine", "dead letter: %s offset %lld: %s", letter.position.topic,
             (long long)letter.position.offset, letter.reason);
     if (engine->parts.metrics)
-        dl_counter_add(dl_metrics_counter(engine->parts.metrics->dead_letters_total,
-                                          DL_LABELS(item->field)),
-                       1);
+        dl_counter_add(
+            dl_metrics_counter(engine->parts.metrics->dead_letters_total, DL_LABELS(item->field)),
+            1);
     dl_buf_clear(&engine->record);
     dl_record_encode_dead_letter(&letter, format_of(engine), &engine->record);
     put_headers(&engine->headers, (struct dl_slice){0}, "driftline.v1.DeadLetter",
@@ -349,8 +343,7 @@ static int put_names(struct dl_engine *engine, struct dl_error *error)
         status = dl_store_add_node(engine->store, id, dl_dictionary_space(engine->nodes, id),
                                    dl_dictionary_name(engine->nodes, id), error);
     for (uint32_t id = b->first_new_type; status == DL_OK && id < types; id++)
-        status =
-            dl_store_add_type(engine->store, id, dl_dictionary_name(engine->types, id), error);
+        status = dl_store_add_type(engine->store, id, dl_dictionary_name(engine->types, id), error);
     return status;
 }
 
@@ -360,8 +353,8 @@ static int put_positions(struct dl_engine *engine, struct dl_error *error)
     for (uint32_t i = 0; status == DL_OK && i < engine->position_count; i++) {
         struct position *p = &engine->positions[i];
         if (!p->dirty) continue;
-        status = dl_store_set_position(engine->store, p->topic, p->partition, p->next_offset,
-                                       error);
+        status =
+            dl_store_set_position(engine->store, p->topic, p->partition, p->next_offset, error);
         p->dirty = 0;
     }
     return status;
@@ -404,8 +397,8 @@ static int write_batch(struct dl_engine *engine, struct dl_error *error)
     int status = dl_store_begin(engine->store, error);
     if (status == DL_OK) status = put_names(engine, error);
     if (status == DL_OK && b->event_count)
-        status = dl_store_append_events(engine->store, b->first_seq, b->events, b->event_count,
-                                        error);
+        status =
+            dl_store_append_events(engine->store, b->first_seq, b->events, b->event_count, error);
     if (status == DL_OK) status = put_records(engine, error);
     if (status == DL_OK) status = put_positions(engine, error);
     if (status == DL_OK) status = dl_engine_save_monitors(engine, error);
@@ -431,8 +424,7 @@ static void tell_listeners(struct dl_engine *engine)
         for (uint32_t i = 0; l->score && i < b->score_count; i++) l->score(l, &b->scores[i]);
         for (uint32_t i = 0; l->prediction && i < b->prediction_count; i++)
             l->prediction(l, &b->predictions[i]);
-        for (uint32_t i = 0; l->alert && i < b->alert_count; i++)
-            l->alert(l, &b->alerts[i].alert);
+        for (uint32_t i = 0; l->alert && i < b->alert_count; i++) l->alert(l, &b->alerts[i].alert);
     }
 }
 
@@ -457,8 +449,7 @@ static void count(struct dl_engine *engine, int64_t committed_ns, int64_t commit
     for (uint32_t i = 0; i < b->alert_count; i++) {
         const struct dl_alert *alert = &b->alerts[i].alert;
         const char *kind = dl_alert_kind_name(alert->kind);
-        if (alert->raised)
-            dl_counter_add(dl_metrics_counter(m->alerts_total, DL_LABELS(kind)), 1);
+        if (alert->raised) dl_counter_add(dl_metrics_counter(m->alerts_total, DL_LABELS(kind)), 1);
         if (alert->kind != DL_ALERT_SURPRISE)
             dl_gauge_set(dl_metrics_gauge(m->alert_active, DL_LABELS(kind)), alert->raised);
     }
@@ -508,7 +499,8 @@ void dl_engine_commit(struct dl_engine *engine)
     if (engine->parts.progressed) engine->parts.progressed(engine->parts.context);
 }
 
-/* ---- outside batches --------------------------------------------------------------------------- */
+/* ---- outside batches ---------------------------------------------------------------------------
+ */
 
 int dl_engine_delivered(struct dl_engine *engine, uint64_t seq, struct dl_error *error)
 {
@@ -535,8 +527,9 @@ static int write_alerts(struct dl_engine *engine, struct dl_error *error)
 int dl_engine_renew_reference(struct dl_engine *engine, struct dl_error *error)
 {
     if (!engine->drift)
-        return dl_error_set(error, DL_ERR_UNAVAILABLE,
-                            "there is no drift monitor: drift.enabled is off or no model is loaded");
+        return dl_error_set(
+            error, DL_ERR_UNAVAILABLE,
+            "there is no drift monitor: drift.enabled is off or no model is loaded");
     DL_CHECK(!dl_engine_busy(engine));
     if (engine->failed) return dl_error_set(error, DL_ERR_UNAVAILABLE, "%s", engine->failure.text);
     dl_drift_monitor_renew(engine->drift);
@@ -561,7 +554,8 @@ int dl_engine_checkpoint(struct dl_engine *engine, struct dl_error *error)
         engine->journal_events = JOURNAL_EVENTS_MAX;
         status = dl_engine_save_monitors(engine, error);
     }
-    if (status == DL_OK) status = dl_store_checkpoint_all(engine->store, engine->graph, NULL, error);
+    if (status == DL_OK)
+        status = dl_store_checkpoint_all(engine->store, engine->graph, NULL, error);
     if (status == DL_OK)
         status = dl_store_commit(engine->store, error);
     else

@@ -62,11 +62,10 @@ static struct ingest_job *copy_request(const struct dl_backend_ingest_request *r
 static void answer(struct dl_engine *engine, struct ingest_job *job, int status)
 {
     struct dl_error error = {"the service stopped before the events were durable; send them again"};
-    union dl_backend_result result = {
-        .ingested = {.accepted = job->count - job->rejected,
-                     .rejected = job->rejected,
-                     .seq = dl_graph_feed(engine->graph)->events,
-                     .first_reason = job->first_reason}};
+    union dl_backend_result result = {.ingested = {.accepted = job->count - job->rejected,
+                                                   .rejected = job->rejected,
+                                                   .seq = dl_graph_feed(engine->graph)->events,
+                                                   .first_reason = job->first_reason}};
     job->job->done(job->job, status, status == DL_OK ? NULL : &error,
                    status == DL_OK ? &result : NULL);
     free_job(job);
@@ -81,8 +80,9 @@ int dl_engine_ingest(void *context, const struct dl_backend_ingest_request *requ
         return dl_error_set(error, DL_ERR_FULL, "%d ingest batches are waiting; try again later",
                             INGEST_JOBS_MAX);
     struct ingest_job *job = copy_request(request);
-    if (!job) return dl_error_set(error, DL_ERR_NOMEM, "out of memory for %u events",
-                                  request->event_count);
+    if (!job)
+        return dl_error_set(error, DL_ERR_NOMEM, "out of memory for %u events",
+                            request->event_count);
     job->job = backend_job;
     if (engine->ingest_last)
         engine->ingest_last->next = job;
@@ -103,9 +103,8 @@ void dl_engine_ingest_pump(struct dl_engine *engine)
     engine->ingest_pumping = 1;
     for (struct ingest_job *job = engine->ingest_first; job && !engine->failed; job = job->next) {
         while (job->offered < job->count && dl_engine_room(engine) > 0) {
-            struct dl_arrival arrival = {.topic = "",
-                                         .received_ns = dl_clock_monotonic_ns(),
-                                         .wall_us = dl_clock_wall_us()};
+            struct dl_arrival arrival = {
+                .topic = "", .received_ns = dl_clock_monotonic_ns(), .wall_us = dl_clock_wall_us()};
             any = 1;
             if (dl_engine_offer(engine, &arrival, &job->events[job->offered++]) != DL_OK) break;
             if (engine->last_reason[0] && job->rejected++ == 0)

@@ -106,7 +106,7 @@ struct dl_engine {
     struct dl_candidate_set candidates;
     struct dl_buf record, headers, name; /* scratch for encoding */
     struct dl_backend_listener *listeners;
-    uint32_t jobs;                             /* backend jobs with the workers */
+    uint32_t jobs;                                 /* backend jobs with the workers */
     struct ingest_job *ingest_first, *ingest_last; /* waiting for room or for their commit */
     uint32_t ingest_count;
     struct dl_backend_job *renewals[RENEWALS_MAX]; /* waiting for the batch to end */

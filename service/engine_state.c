@@ -75,8 +75,8 @@ static int put_whole(struct dl_engine *engine, struct dl_buf *buf, struct dl_err
             dl_buf_clear(buf);
             status = dl_drift_monitor_save_reference(engine->drift, buf);
             if (status == DL_OK)
-                status = dl_store_put_blob(engine->store, "drift.reference", dl_buf_slice(buf),
-                                           error);
+                status =
+                    dl_store_put_blob(engine->store, "drift.reference", dl_buf_slice(buf), error);
             engine->drift_generation = dl_drift_monitor_generation(engine->drift);
         }
         dl_buf_clear(buf);
@@ -132,9 +132,9 @@ int dl_engine_save_monitors(struct dl_engine *engine, struct dl_error *error)
 {
     if (!engine->drift && !engine->quality) return DL_OK;
     struct dl_buf buf = {0};
-    int whole = engine->journal_events + engine->batch.event_count >= JOURNAL_EVENTS_MAX ||
-                (engine->drift &&
-                 engine->drift_generation != dl_drift_monitor_generation(engine->drift));
+    int whole =
+        engine->journal_events + engine->batch.event_count >= JOURNAL_EVENTS_MAX ||
+        (engine->drift && engine->drift_generation != dl_drift_monitor_generation(engine->drift));
     int status = whole ? put_whole(engine, &buf, error) : put_journal(engine, &buf, error);
     if (status == DL_ERR_NOMEM) dl_error_set(error, status, "out of memory to save the monitors");
     dl_buf_free(&buf);
@@ -157,7 +157,8 @@ static int feed_journal(struct dl_engine *engine, struct dl_slice bytes)
         uint32_t rank = dl_read_u32(&in);
         if (in.failed) return DL_ERR_CORRUPT;
         if (has_drift && engine->drift) dl_drift_monitor_observe(engine->drift, raw, time, seq);
-        if (rank && engine->quality) dl_quality_observe(engine->quality, probability, negative, rank);
+        if (rank && engine->quality)
+            dl_quality_observe(engine->quality, probability, negative, rank);
         engine->journal_events++;
     }
     return DL_OK;
@@ -199,8 +200,7 @@ static int load_drift(struct dl_engine *engine, struct dl_error *error)
     if (status == DL_OK) {
         status = dl_drift_monitor_load(engine->drift, dl_buf_slice(&reference),
                                        dl_buf_slice(&state), &detail);
-        if (status == DL_OK)
-            engine->drift_generation = dl_drift_monitor_generation(engine->drift);
+        if (status == DL_OK) engine->drift_generation = dl_drift_monitor_generation(engine->drift);
         if (status == DL_ERR_VERSION) {
             DL_WARN("drift", "the stored drift state is set aside: %s", detail.text);
             status = DL_OK;
@@ -258,8 +258,8 @@ int dl_engine_load(struct dl_engine *engine, struct dl_error *error)
     if (dl_dictionary_new(graph.nodes_max, &engine->nodes) != DL_OK ||
         dl_dictionary_new(UINT16_MAX - 1, &engine->types) != DL_OK)
         return dl_error_set(error, DL_ERR_NOMEM, "out of memory for the dictionaries");
-    status = dl_store_load(engine->store, engine->graph, engine->nodes, engine->types, &recovery,
-                           error);
+    status =
+        dl_store_load(engine->store, engine->graph, engine->nodes, engine->types, &recovery, error);
     if (status != DL_OK) return status;
     if (recovery.events)
         DL_INFO("store", "state of %llu events and %llu nodes in %.2f s (%llu replayed)",
@@ -269,7 +269,8 @@ int dl_engine_load(struct dl_engine *engine, struct dl_error *error)
     if (status != DL_OK) return status;
     engine->alert_number = dl_store_alert_last(engine->store);
     engine->drift_generation = UINT64_MAX;
-    status = dl_store_get_destinations(engine->store, &engine->frozen, &engine->frozen_count, error);
+    status =
+        dl_store_get_destinations(engine->store, &engine->frozen, &engine->frozen_count, error);
     if (status != DL_OK && status != DL_ERR_NOT_FOUND) return status;
     if (!engine->model) return DL_OK;
     if (config->predict.quality && dl_quality_new(DL_QUALITY_WINDOW, &engine->quality) != DL_OK)

@@ -25,11 +25,10 @@ static int map_field(struct dl_event_mapping *mapping, const char *field, const 
 int dl_intake_decoder_config(const struct dl_config *config,
                              struct dl_event_decoder_config *decoder, struct dl_error *error)
 {
-    static const enum dl_event_format formats[] = {
-        [DL_ENCODING_PROTOBUF] = DL_FORMAT_PROTOBUF,
-        [DL_ENCODING_CONFLUENT] = DL_FORMAT_CONFLUENT,
-        [DL_ENCODING_JSON] = DL_FORMAT_JSON,
-        [DL_ENCODING_CSV] = DL_FORMAT_CSV};
+    static const enum dl_event_format formats[] = {[DL_ENCODING_PROTOBUF] = DL_FORMAT_PROTOBUF,
+                                                   [DL_ENCODING_CONFLUENT] = DL_FORMAT_CONFLUENT,
+                                                   [DL_ENCODING_JSON] = DL_FORMAT_JSON,
+                                                   [DL_ENCODING_CSV] = DL_FORMAT_CSV};
     dl_event_decoder_config_init(decoder, dl_clock_wall_us());
     decoder->format = formats[config->source.encoding];
     dl_time_rules_init(&decoder->time, config->source.time_unit, dl_clock_wall_us());

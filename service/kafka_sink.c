@@ -57,8 +57,8 @@ struct dl_kafka_sink {
     pthread_cond_t changed;
     enum state state;
     int stopping;
-    char reason[1024];    /* of a failure, or "" */
-    uint64_t reconciled;  /* rows that readers have already, from the metadata */
+    char reason[1024];   /* of a failure, or "" */
+    uint64_t reconciled; /* rows that readers have already, from the metadata */
     int told_failure, reconcile_pending;
 
     struct chunk chunk; /* the loop's while IDLE, the thread's while SENDING */
@@ -162,9 +162,9 @@ enum verdict { RETRY, ABORT, REPLACE, FENCED };
 static enum verdict judge(rd_kafka_error_t *error, const char *step, char text[300])
 {
     rd_kafka_resp_err_t code = rd_kafka_error_code(error);
-    enum verdict verdict = rd_kafka_error_is_retriable(error)           ? RETRY
-                           : rd_kafka_error_txn_requires_abort(error)   ? ABORT
-                                                                        : REPLACE;
+    enum verdict verdict = rd_kafka_error_is_retriable(error)         ? RETRY
+                           : rd_kafka_error_txn_requires_abort(error) ? ABORT
+                                                                      : REPLACE;
     if (code == RD_KAFKA_RESP_ERR__FENCED || code == RD_KAFKA_RESP_ERR_PRODUCER_FENCED)
         verdict = FENCED;
     snprintf(text, 300, "%s: %s", step, rd_kafka_error_string(error));
@@ -247,8 +247,7 @@ static int start(struct dl_kafka_sink *sink)
     while (sink->transactional && !is_stopping(sink)) {
         rd_kafka_topic_partition_list_t *partitions = source_partitions(sink);
         rd_kafka_resp_err_t code = RD_KAFKA_RESP_ERR_NO_ERROR;
-        if (partitions->cnt)
-            code = rd_kafka_committed(sink->consumer, partitions, STEP_TIMEOUT_MS);
+        if (partitions->cnt) code = rd_kafka_committed(sink->consumer, partitions, STEP_TIMEOUT_MS);
         if (code == RD_KAFKA_RESP_ERR_NO_ERROR) reconciled = read_reconciled(sink, partitions);
         rd_kafka_topic_partition_list_destroy(partitions);
         if (code == RD_KAFKA_RESP_ERR_NO_ERROR) break;
@@ -341,8 +340,8 @@ static rd_kafka_error_t *send_offsets(struct dl_kafka_sink *sink)
     if (offsets->cnt) {
         rd_kafka_consumer_group_metadata_t *group =
             rd_kafka_consumer_group_metadata(sink->consumer);
-        error = rd_kafka_send_offsets_to_transaction(sink->producer, offsets, group,
-                                                     STEP_TIMEOUT_MS);
+        error =
+            rd_kafka_send_offsets_to_transaction(sink->producer, offsets, group, STEP_TIMEOUT_MS);
         rd_kafka_consumer_group_metadata_destroy(group);
     }
     rd_kafka_topic_partition_list_destroy(offsets);
@@ -465,7 +464,8 @@ static void *run(void *argument)
     }
 }
 
-/* ---- the loop's side -------------------------------------------------------------------------- */
+/* ---- the loop's side --------------------------------------------------------------------------
+ */
 
 static int take_row(void *user, const struct dl_outbox_row *row)
 {
@@ -554,8 +554,8 @@ void dl_kafka_sink_wake(struct dl_kafka_sink *sink)
     chunk->count = 0;
     chunk->more = 0;
     dl_buf_clear(&chunk->bytes);
-    int status = dl_store_outbox_read(sink->store, first, CHUNK_ROWS_MAX + 1, take_row, chunk,
-                                      &error);
+    int status =
+        dl_store_outbox_read(sink->store, first, CHUNK_ROWS_MAX + 1, take_row, chunk, &error);
     if (status < 0 || chunk->bytes.failed) {
         fail(sink, status < 0 ? error.text : "out of memory for publishing");
         return;
@@ -572,7 +572,10 @@ static void on_async(uv_async_t *async)
     if (async->data) dl_kafka_sink_wake(async->data);
 }
 
-static void free_handle(uv_handle_t *handle) { free(handle); }
+static void free_handle(uv_handle_t *handle)
+{
+    free(handle);
+}
 
 int dl_kafka_sink_open(uv_loop_t *loop, const struct dl_config *config, struct dl_engine *engine,
                        struct dl_store *store, void *consumer, struct dl_service_metrics *metrics,
@@ -640,7 +643,10 @@ int dl_kafka_sink_ready(const struct dl_kafka_sink *sink)
     return state == IDLE || state == SENDING || state == SENT;
 }
 
-uint64_t dl_kafka_sink_delivered(const struct dl_kafka_sink *sink) { return sink->delivered; }
+uint64_t dl_kafka_sink_delivered(const struct dl_kafka_sink *sink)
+{
+    return sink->delivered;
+}
 
 void dl_kafka_sink_close(struct dl_kafka_sink *sink)
 {

@@ -10,8 +10,8 @@
 #include "service/kafka_common.h"
 #include "service/log.h"
 
-#define DRAIN_MAX 2000          /* messages a wake-up */
-#define TICK_MS 250             /* lag, pause, and a net under the wake-ups */
+#define DRAIN_MAX 2000 /* messages a wake-up */
+#define TICK_MS 250    /* lag, pause, and a net under the wake-ups */
 #define PAUSE_AFTER_NS 2000000000
 #define HEADERS_MAX 64
 
@@ -49,7 +49,7 @@ static void start_offsets(struct dl_kafka_source *source, rd_kafka_topic_partiti
     for (int i = 0; i < list->cnt; i++) {
         rd_kafka_topic_partition_t *p = &list->elems[i];
         int64_t stored = dl_engine_position(source->engine, p->topic, p->partition);
-        p->offset = stored >= 0                                  ? stored
+        p->offset = stored >= 0                                       ? stored
                     : source->config->source.start == DL_START_LATEST ? RD_KAFKA_OFFSET_END
                                                                       : RD_KAFKA_OFFSET_BEGINNING;
         if (stored >= 0)
@@ -132,7 +132,9 @@ static void take_error(struct dl_kafka_source *source, const rd_kafka_message_t 
 {
     char line[512];
     switch (message->err) {
-    case RD_KAFKA_RESP_ERR__PARTITION_EOF: mark_end(source, message); return;
+    case RD_KAFKA_RESP_ERR__PARTITION_EOF:
+        mark_end(source, message);
+        return;
     case RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET:
     case RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE:
         snprintf(line, sizeof line,
@@ -145,11 +147,13 @@ static void take_error(struct dl_kafka_source *source, const rd_kafka_message_t 
         return;
     case RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED:
     case RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED:
-        snprintf(line, sizeof line, "Kafka refuses: %s; grant it, or correct the credentials under kafka",
+        snprintf(line, sizeof line,
+                 "Kafka refuses: %s; grant it, or correct the credentials under kafka",
                  rd_kafka_message_errstr(message));
         fail(source, line);
         return;
-    default: DL_WARN("kafka", "%s", rd_kafka_message_errstr(message));
+    default:
+        DL_WARN("kafka", "%s", rd_kafka_message_errstr(message));
     }
 }
 
@@ -163,9 +167,8 @@ static uint32_t read_headers(const rd_kafka_message_t *message, struct dl_event_
     const char *name;
     const void *value;
     size_t size;
-    while (count < HEADERS_MAX &&
-           rd_kafka_header_get_all(headers, count, &name, &value, &size) ==
-               RD_KAFKA_RESP_ERR_NO_ERROR) {
+    while (count < HEADERS_MAX && rd_kafka_header_get_all(headers, count, &name, &value, &size) ==
+                                      RD_KAFKA_RESP_ERR_NO_ERROR) {
         out[count].name = dl_slice_text(name);
         out[count].value = dl_slice_of(value, size);
         count++;
@@ -237,7 +240,10 @@ static void pump(struct dl_kafka_source *source)
     if (left > 0) dl_engine_flush(source->engine);
 }
 
-static void on_again(uv_idle_t *idle) { pump(idle->data); }
+static void on_again(uv_idle_t *idle)
+{
+    pump(idle->data);
+}
 
 static void on_wake(uv_poll_t *poll, int status, int events)
 {
@@ -259,9 +265,9 @@ static void measure(struct dl_kafka_source *source)
             high < 0)
             continue;
         if (next < 0) next = low > 0 ? low : 0;
-        dl_gauge_set(dl_metrics_gauge_partition(source->metrics->source_lag_records, p->topic,
-                                                p->partition),
-                     high > next ? (double)(high - next) : 0);
+        dl_gauge_set(
+            dl_metrics_gauge_partition(source->metrics->source_lag_records, p->topic, p->partition),
+            high > next ? (double)(high - next) : 0);
         dl_gauge_set(
             dl_metrics_gauge_partition(source->metrics->source_offset, p->topic, p->partition),
             (double)next);
@@ -277,7 +283,10 @@ static void on_tick(uv_timer_t *timer)
 
 /* ---- life ------------------------------------------------------------------------------ */
 
-static void free_handle(uv_handle_t *handle) { free(handle); }
+static void free_handle(uv_handle_t *handle)
+{
+    free(handle);
+}
 
 static int configure(struct dl_kafka_source *source, rd_kafka_conf_t **out, struct dl_error *error)
 {
@@ -431,4 +440,7 @@ int dl_kafka_source_caught_up(const struct dl_kafka_source *source)
     return 1;
 }
 
-void *dl_kafka_source_consumer(const struct dl_kafka_source *source) { return source->consumer; }
+void *dl_kafka_source_consumer(const struct dl_kafka_source *source)
+{
+    return source->consumer;
+}

@@ -248,9 +248,15 @@ static void on_async(uv_async_t *async)
 
 /* ---- life --------------------------------------------------------------------------------- */
 
-static void on_again(uv_idle_t *idle) { pump(idle->data); }
+static void on_again(uv_idle_t *idle)
+{
+    pump(idle->data);
+}
 
-static void free_handle(uv_handle_t *handle) { free(handle); }
+static void free_handle(uv_handle_t *handle)
+{
+    free(handle);
+}
 
 static int open_input(struct dl_line_source *source, const char *path, struct dl_error *error)
 {
@@ -333,7 +339,10 @@ void dl_line_source_resume(struct dl_line_source *source)
     if (!source->stopped && !source->told_end) uv_idle_start(source->again, on_again);
 }
 
-void dl_line_source_stop(struct dl_line_source *source) { source->stopped = 1; }
+void dl_line_source_stop(struct dl_line_source *source)
+{
+    source->stopped = 1;
+}
 
 void dl_line_source_close(struct dl_line_source *source)
 {
@@ -357,7 +366,10 @@ void dl_line_source_close(struct dl_line_source *source)
     free(source);
 }
 
-int dl_line_source_ended(const struct dl_line_source *source) { return source->told_end; }
+int dl_line_source_ended(const struct dl_line_source *source)
+{
+    return source->told_end;
+}
 
 void dl_line_source_progress(const struct dl_line_source *source, uint64_t *read_bytes,
                              uint64_t *total_bytes, uint64_t *records)

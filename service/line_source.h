@@ -21,8 +21,8 @@ struct dl_line_source;
 int dl_line_source_open(uv_loop_t *loop, const struct dl_config *config, const char *path,
                         struct dl_engine *engine, struct dl_intake *intake,
                         void (*failed)(void *context, const char *reason),
-                        void (*ended)(void *context), void *context,
-                        struct dl_line_source **source, struct dl_error *error);
+                        void (*ended)(void *context), void *context, struct dl_line_source **source,
+                        struct dl_error *error);
 void dl_line_source_resume(struct dl_line_source *source);
 void dl_line_source_stop(struct dl_line_source *source);
 /* The loop must run once more. */

@@ -19,8 +19,8 @@ struct labelled {
 struct dl_quality {
     uint32_t window, count, next;
     uint64_t observed;
-    struct entry *ring;       /* (window) */
-    struct labelled *sorted;  /* (2 window) scratch */
+    struct entry *ring;      /* (window) */
+    struct labelled *sorted; /* (2 window) scratch */
     struct cached {
         uint64_t computed_at; /* `observed` when the figures were computed */
         struct dl_quality_figures figures;

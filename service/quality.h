@@ -15,10 +15,10 @@ struct dl_quality;
 
 /* NaN where there is nothing yet. */
 struct dl_quality_figures {
-    uint64_t events;      /* that the figures rest on */
-    double ap, auc;       /* true edges against their published negatives, pooled */
-    double mrr;           /* of the true destination among the negatives, ties at mid-rank */
-    double ece;           /* expected calibration error, 15 equal bins */
+    uint64_t events; /* that the figures rest on */
+    double ap, auc;  /* true edges against their published negatives, pooled */
+    double mrr;      /* of the true destination among the negatives, ties at mid-rank */
+    double ece;      /* expected calibration error, 15 equal bins */
 };
 
 int dl_quality_new(uint32_t window, struct dl_quality **quality);

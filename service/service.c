@@ -279,9 +279,15 @@ static void tick(struct dl_service *service)
     if (late || drained(service)) close_all(service);
 }
 
-static void on_tick(uv_timer_t *timer) { tick(timer->data); }
+static void on_tick(uv_timer_t *timer)
+{
+    tick(timer->data);
+}
 
-static void on_rpc_drained(void *context) { (void)context; }
+static void on_rpc_drained(void *context)
+{
+    (void)context;
+}
 
 void dl_service_stop(struct dl_service *service)
 {
@@ -312,7 +318,8 @@ static void on_signal(uv_signal_t *handle, int number)
     }
 }
 
-/* ---- the start -------------------------------------------------------------------------------- */
+/* ---- the start --------------------------------------------------------------------------------
+ */
 
 static int open_store(struct dl_service *service, struct dl_error *error)
 {
@@ -392,8 +399,7 @@ static int open_source(struct dl_service *service, struct dl_error *error)
 static int open_sink(struct dl_service *service, struct dl_error *error)
 {
     if (service->options.no_model || !publishes(service->config)) return DL_OK;
-    void *consumer =
-        service->kafka_source ? dl_kafka_source_consumer(service->kafka_source) : NULL;
+    void *consumer = service->kafka_source ? dl_kafka_source_consumer(service->kafka_source) : NULL;
     return dl_kafka_sink_open(service->loop, service->config, service->engine, service->store,
                               consumer, &service->metrics, fail, service, &service->sink, error);
 }
@@ -459,7 +465,7 @@ int dl_service_new(uv_loop_t *loop, const struct dl_service_options *options,
     if (status == DL_OK) status = open_store(service, error);
     if (status == DL_OK)
         status = dl_workers_new(loop, (uint32_t)service->config->model.workers, &service->workers,
-                               error);
+                                error);
     if (status == DL_OK) status = open_engine(service, error);
     if (status == DL_OK) {
         open_timers(service);
@@ -497,14 +503,18 @@ void dl_service_free(struct dl_service *service)
     free(service);
 }
 
-/* ---- looking at it ------------------------------------------------------------------------------ */
+/* ---- looking at it ------------------------------------------------------------------------------
+ */
 
 const char *dl_service_failure(const struct dl_service *service)
 {
     return service->failure[0] ? service->failure : NULL;
 }
 
-struct dl_engine *dl_service_engine(struct dl_service *service) { return service->engine; }
+struct dl_engine *dl_service_engine(struct dl_service *service)
+{
+    return service->engine;
+}
 
 struct dl_service_metrics *dl_service_metrics(struct dl_service *service)
 {
@@ -516,7 +526,10 @@ const char *dl_service_rpc_address(const struct dl_service *service)
     return service->rpc_address;
 }
 
-const char *dl_service_http_url(const struct dl_service *service) { return service->http_url; }
+const char *dl_service_http_url(const struct dl_service *service)
+{
+    return service->http_url;
+}
 
 void dl_service_progress(const struct dl_service *service, uint64_t *read_bytes,
                          uint64_t *total_bytes, uint64_t *records, uint64_t *broken,

@@ -110,9 +110,15 @@ static void call_back(struct dl_workers *workers)
     }
 }
 
-static void on_async(uv_async_t *async) { call_back(async->data); }
+static void on_async(uv_async_t *async)
+{
+    call_back(async->data);
+}
 
-static void on_closed(uv_handle_t *handle) { free(handle); }
+static void on_closed(uv_handle_t *handle)
+{
+    free(handle);
+}
 
 int dl_workers_new(uv_loop_t *loop, uint32_t count, struct dl_workers **out, struct dl_error *error)
 {
@@ -192,4 +198,7 @@ void dl_workers_wait(struct dl_workers *workers)
     }
 }
 
-uint32_t dl_workers_pending(const struct dl_workers *workers) { return workers->pending; }
+uint32_t dl_workers_pending(const struct dl_workers *workers)
+{
+    return workers->pending;
+}

@@ -23,8 +23,8 @@ struct dl_scoring {
     /* Filled in by the caller, and kept until `done`: */
     struct dl_model *model; /* a reference that the caller holds */
     uint32_t query_count;
-    struct dl_query *const *queries; /* (query_count) */
-    float *const *logits;            /* (query_count), each (candidate_count) */
+    struct dl_query *const *queries;       /* (query_count) */
+    float *const *logits;                  /* (query_count), each (candidate_count) */
     struct dl_attention *const *attention; /* (query_count) of NULL or (candidate_count); or NULL */
     int interactive;
     const atomic_int *cancelled; /* NULL, or where the caller may say so */
@@ -43,7 +43,7 @@ struct dl_workers;
 /* Starts the workers, 1..256. `loop` may be NULL: then nothing is called back
  * by itself and dl_workers_wait does it (for tools and tests). */
 int dl_workers_new(uv_loop_t *loop, uint32_t count, struct dl_workers **out,
-                  struct dl_error *error);
+                   struct dl_error *error);
 /* Waits for the jobs under way, drops those not begun (their `done` is not
  * called) and ends the workers. The loop must run once more to close the
  * handle. */

@@ -80,13 +80,20 @@ static void world_init(struct world *w, const char *batch, const char *late_poli
     dl_network_free(network);
     cr_assert_eq(dl_model_load(w->model_path, &w->model, &error), DL_OK, "%s", error.text);
 
-    const char *keys[][2] = {{"source.kind", "file"},       {"source.path", "none"},
-                             {"source.encoding", "csv"},    {"source.time_unit", "ticks"},
-                             {"store.window", "16"},        {"store.nodes_max", "1000"},
-                             {"store.pairs_max", "1024"},   {"store.synchronous", "normal"},
-                             {"predict.candidates_max", "12"}, {"predict.for", "both"},
-                             {"predict.quality_negatives", "5"}, {"drift.window", "64"},
-                             {"source.lateness", "20"},     {"source.late_policy", late_policy},
+    const char *keys[][2] = {{"source.kind", "file"},
+                             {"source.path", "none"},
+                             {"source.encoding", "csv"},
+                             {"source.time_unit", "ticks"},
+                             {"store.window", "16"},
+                             {"store.nodes_max", "1000"},
+                             {"store.pairs_max", "1024"},
+                             {"store.synchronous", "normal"},
+                             {"predict.candidates_max", "12"},
+                             {"predict.for", "both"},
+                             {"predict.quality_negatives", "5"},
+                             {"drift.window", "64"},
+                             {"source.lateness", "20"},
+                             {"source.late_policy", late_policy},
                              {"predict.batch_events", batch}};
     dl_config_init(&w->config);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -136,9 +143,8 @@ static void world_deinit(struct world *w)
 static void offer(struct world *w, int offset)
 {
     static const char payload[] = "as it came";
-    struct dl_arrival arrival = {.topic = TOPIC,
-                                 .offset = offset,
-                                 .payload = dl_slice_of(payload, sizeof payload - 1)};
+    struct dl_arrival arrival = {
+        .topic = TOPIC, .offset = offset, .payload = dl_slice_of(payload, sizeof payload - 1)};
     while (dl_engine_room(w->engine) == 0) dl_workers_wait(w->workers);
     if (feed[offset].broken)
         cr_assert_eq(dl_engine_offer_broken(w->engine, &arrival, "made to be broken", "src"),

@@ -154,8 +154,8 @@ static void pages_equal(struct dl_graph *a, struct dl_graph *b)
             dl_buf_clear(&y);
             dl_graph_page_write(a, page, &x);
             dl_graph_page_write(b, page, &y);
-            cr_assert(dl_slice_equal(dl_buf_slice(&x), dl_buf_slice(&y)),
-                      "kind %u page %u differs", kind, index);
+            cr_assert(dl_slice_equal(dl_buf_slice(&x), dl_buf_slice(&y)), "kind %u page %u differs",
+                      kind, index);
         }
     }
     dl_buf_free(&x);

@@ -441,6 +441,10 @@ static void count(struct dl_engine *engine, int64_t committed_ns, int64_t commit
     dl_counter_add(m->candidates_total, candidates);
     for (uint32_t i = 0; i < b->score_count; i++)
         dl_histogram_observe(m->surprise_bits, b->scores[i].surprise_bits);
+    for (uint32_t i = 0; i < b->count; i++)
+        if (b->items[i].kind == ITEM_EVENT && b->items[i].received_ns > 0)
+            dl_histogram_observe(m->publish_latency_seconds,
+                                 (double)(committed_ns - b->items[i].received_ns) / 1e9);
     if (b->count) {
         dl_histogram_observe(m->batch_events, b->count);
         dl_histogram_observe(m->batch_duration_seconds, (double)(committed_ns - b->begun_ns) / 1e9);

@@ -413,6 +413,7 @@ static int send_chunk(struct dl_kafka_sink *sink)
         enum verdict verdict = sink->transactional ? attempt_transaction(sink, &done, text)
                                                    : attempt_plain(sink, &done, text);
         if (done) return 1;
+        if (sink->metrics) dl_counter_add_shared(sink->metrics->publish_errors_total, 1);
         if (is_stopping(sink)) return 0;
         if (verdict == FENCED) {
             give_up(sink, "another instance publishes under the same identity (kafka.group.id)",

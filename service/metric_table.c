@@ -85,7 +85,7 @@ static const struct row rows[] = {
     ROW(commit_duration_seconds, "driftline_commit_duration_seconds",
         "Time that the store takes to commit a batch.", HISTOGRAM(latency_bounds), UNIT("seconds")),
     ROW(publish_latency_seconds, "driftline_publish_latency_seconds",
-        "Time from reading an event to handing over what it caused.", HISTOGRAM(latency_bounds), UNIT("seconds")),
+        "Time from reading an event to the commit of what it caused, when subscribers hear of it.", HISTOGRAM(latency_bounds), UNIT("seconds")),
     ROW(scoring_queue_batches, "driftline_scoring_queue_batches",
         "Batches that wait for a scoring worker.", GAUGE),
 
@@ -94,7 +94,7 @@ static const struct row rows[] = {
     ROW(published_total, "driftline_published_total",
         "Records published, by topic.", COUNTER, BY("topic"), .series_max = 64),
     ROW(publish_errors_total, "driftline_publish_errors_total",
-        "Attempts to publish that failed, by reason.", COUNTER, BY("reason"), .series_max = 64),
+        "Attempts to publish that did not succeed; each is made again.", COUNTER),
 
     ROW(quality_average_precision, "driftline_quality_average_precision",
         "Live average precision of events against one random destination each, over the running window.", GAUGE),
@@ -111,8 +111,6 @@ static const struct row rows[] = {
         "Squared maximum mean discrepancy between the reference and the recent events.", GAUGE),
     ROW(drift_threshold, "driftline_drift_threshold",
         "Value of the drift statistic above which a temporal shift is raised.", GAUGE),
-    ROW(drift_p_value, "driftline_drift_p_value",
-        "P-value of the drift statistic.", GAUGE),
     ROW(drift_raised, "driftline_drift_raised",
         "1 while a temporal shift is raised, else 0.", GAUGE),
     ROW(drift_reference_renewals_total, "driftline_drift_reference_renewals_total",

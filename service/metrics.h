@@ -199,13 +199,14 @@ struct dl_service_metrics {
     struct dl_histogram *batch_events;             /* events in a batch */
     struct dl_histogram *scoring_duration_seconds; /* a batch on the workers */
     struct dl_histogram *commit_duration_seconds;  /* the store's transaction */
-    struct dl_histogram *publish_latency_seconds;  /* event read to its output handed over */
+    struct dl_histogram
+        *publish_latency_seconds; /* event read to its commit, when subscribers hear of it */
     struct dl_gauge *scoring_queue_batches;
 
     /* sending out */
     struct dl_gauge *outbox_rows;
-    struct dl_metric_family *published_total;      /* counter {topic} */
-    struct dl_metric_family *publish_errors_total; /* counter {reason} */
+    struct dl_metric_family *published_total; /* counter {topic} */
+    struct dl_counter *publish_errors_total;  /* from any thread */
 
     /* live quality, over the running window; NaN until known */
     struct dl_gauge *quality_average_precision;
@@ -217,7 +218,6 @@ struct dl_service_metrics {
     /* drift and alerts */
     struct dl_gauge *drift_statistic;
     struct dl_gauge *drift_threshold;
-    struct dl_gauge *drift_p_value;
     struct dl_gauge *drift_raised; /* 1 while a temporal shift is raised */
     struct dl_counter *drift_reference_renewals_total;
     struct dl_metric_family *alerts_total; /* counter {kind}: raised */

@@ -22,8 +22,8 @@ CPPFLAGS  += -D_GNU_SOURCE -I. -I$(OUT)/gen -MMD -MP
 CFLAGS    ?= -O3 -g
 CFLAGS_release := -fno-math-errno -ffp-contract=off
 CFLAGS_debug   := -Og -ffp-contract=off
-CFLAGS_asan    := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined -ffp-contract=off
-CFLAGS_tsan    := -O1 -fno-omit-frame-pointer -fsanitize=thread -ffp-contract=off
+CFLAGS_asan    := -O2 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined -ffp-contract=off
+CFLAGS_tsan    := -O2 -fno-omit-frame-pointer -fsanitize=thread -ffp-contract=off
 ALL_CFLAGS = -std=c11 $(WARN) $(CFLAGS) $(CFLAGS_$(BUILD)) $(PKG_CFLAGS)
 LDFLAGS_asan := -fsanitize=address,undefined
 LDFLAGS_tsan := -fsanitize=thread

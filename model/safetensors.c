@@ -318,7 +318,7 @@ static int check_layout(struct dl_safetensors *to, const uint64_t (*offsets)[2],
     }
     /* In order of place each must begin where the one before it ends. */
     const uint8_t *at = data.data;
-    qsort(to->tensors, to->count, sizeof *to->tensors, compare_places);
+    if (to->count > 0) qsort(to->tensors, to->count, sizeof *to->tensors, compare_places);
     for (uint32_t i = 0; i < to->count; i++) {
         const struct dl_tensor *tensor = &to->tensors[i];
         if (tensor->data.data != at)
@@ -335,12 +335,13 @@ static int check_layout(struct dl_safetensors *to, const uint64_t (*offsets)[2],
 
 static int check_unique(struct dl_safetensors *to, struct dl_error *error)
 {
-    qsort(to->tensors, to->count, sizeof *to->tensors, compare_names);
+    if (to->count > 0) qsort(to->tensors, to->count, sizeof *to->tensors, compare_names);
     for (uint32_t i = 1; i < to->count; i++)
         if (compare_names(&to->tensors[i - 1], &to->tensors[i]) == 0)
             return dl_error_set(error, DL_ERR_CORRUPT, "%s: %s: two tensors of this name", to->file,
                                 to->tensors[i].name);
-    qsort(to->metadata, to->metadata_count, sizeof *to->metadata, compare_keys);
+    if (to->metadata_count > 0)
+        qsort(to->metadata, to->metadata_count, sizeof *to->metadata, compare_keys);
     for (uint32_t i = 1; i < to->metadata_count; i++)
         if (compare_keys(&to->metadata[i - 1], &to->metadata[i]) == 0)
             return dl_error_set(error, DL_ERR_CORRUPT, "%s: metadata: %.64s stands twice", to->file,

@@ -20,18 +20,18 @@
 /* Sizes and switches; everything that decides the parameters' shapes. */
 struct dl_network_config {
     char architecture[DL_ARCHITECTURE_NAME_MAX]; /* "diffdyg" */
-    uint32_t window;   /* W: interactions of each endpoint that the model reads, 1..DL_WINDOW_MAX */
-    uint32_t width;    /* d, a multiple of 2·heads, 8..512 */
-    uint32_t heads;    /* 1..16 */
-    uint32_t layers;   /* 1..DL_LAYERS_MAX */
+    uint32_t window; /* W: interactions of each endpoint that the model reads, 1..DL_WINDOW_MAX */
+    uint32_t width;  /* d, a multiple of 2·heads, 8..512 */
+    uint32_t heads;  /* 1..16 */
+    uint32_t layers; /* 1..DL_LAYERS_MAX */
     uint32_t feature_count; /* features of an event that the model reads */
-    int differential;  /* 1: two maps and a learnt λ; 0: softmax attention (λ = 0, one map) */
-    int rope;          /* rotary positions */
+    int differential; /* 1: two maps and a learnt λ; 0: softmax attention (λ = 0, one map) */
+    int rope;         /* rotary positions */
     int time_encoding;
-    int cooccurrence;  /* the spatial encoding */
+    int cooccurrence; /* the spatial encoding */
     int pair_memory;
-    int arrival_age;   /* ages counted in feed events; for `stream` and `shuffle` */
-    float dropout;     /* residual dropout in training, 0..0.9 */
+    int arrival_age; /* ages counted in feed events; for `stream` and `shuffle` */
+    float dropout;   /* residual dropout in training, 0..0.9 */
 };
 
 /* Statistics of the training data that normalise inputs; no gradient. */
@@ -53,13 +53,13 @@ struct dl_parameter {
 /* Attention of one scored pair, taken on |A1 − λA2| with each row normalised,
  * averaged over heads and valid query tokens. */
 struct dl_attention {
-    double entropy[DL_LAYERS_MAX];    /* nats, by layer, divided by log(valid tokens): 1 = uniform */
+    double entropy[DL_LAYERS_MAX]; /* nats, by layer, divided by log(valid tokens): 1 = uniform */
     double top5_share[DL_LAYERS_MAX]; /* share of the ⌈0.05 n⌉ largest of n valid tokens */
     uint32_t token_capacity;          /* `received` has room for layers · token_capacity */
     uint32_t tokens;                  /* valid tokens */
     /* (layers, tokens): attention each token receives, averaged over queries and
-     * heads; sums to 1 a layer. May be NULL; left alone if tokens > token_capacity. Token 0 is the source's own, then
-     * its window newest first, then the candidate's own, then its window. */
+     * heads; sums to 1 a layer. May be NULL; left alone if tokens > token_capacity. Token 0 is the
+     * source's own, then its window newest first, then the candidate's own, then its window. */
     float *received;
 };
 
@@ -67,7 +67,8 @@ struct dl_network;
 struct dl_workspace;
 
 /* The three families of defaults that `train` starts from. */
-extern const struct dl_network_config dl_network_config_default; /* diffdyg, W 8, d 32, 2 heads, 2 layers */
+extern const struct dl_network_config
+    dl_network_config_default; /* diffdyg, W 8, d 32, 2 heads, 2 layers */
 
 /* Builds a network with freshly drawn parameters (seeded). DL_ERR_INVALID with
  * detail for a bad config, DL_ERR_NOMEM. */

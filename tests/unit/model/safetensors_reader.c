@@ -64,6 +64,19 @@ Test(safetensors, reads_what_it_writes)
     dl_buf_free(&file);
 }
 
+Test(safetensors, may_hold_nothing)
+{
+    struct dl_safetensors *tensors;
+    struct dl_error error;
+    struct dl_buf file = file_of("{}", 0);
+    cr_assert_eq(dl_safetensors_parse(dl_buf_slice(&file), "file", 4096, &tensors, &error), DL_OK);
+    cr_expect_eq(dl_safetensors_count(tensors), 0);
+    cr_expect_null(dl_safetensors_find(tensors, "a"));
+    cr_expect_null(dl_safetensors_metadata(tensors, "a"));
+    dl_safetensors_free(tensors);
+    dl_buf_free(&file);
+}
+
 #define T(dtype, shape, offsets)                                                                   \
     "{\"dtype\":\"" dtype "\",\"shape\":[" shape "],\"data_offsets\":[" offsets "]}"
 

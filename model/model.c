@@ -281,6 +281,24 @@ static int read_names(struct dl_reference *reference, const char *list)
     return DL_OK;
 }
 
+/* How the rows lie in the feed: see struct dl_reference. */
+static int read_layout(const struct dl_safetensors *tensors, struct dl_reference *reference)
+{
+    const char *segment = dl_safetensors_metadata(tensors, "drift.segment_rows");
+    const char *before = dl_safetensors_metadata(tensors, "drift.events_before");
+    char *end;
+    if (segment == NULL || before == NULL || *segment < '0' || *segment > '9' || *before < '0' ||
+        *before > '9')
+        return DL_ERR_CORRUPT;
+    errno = 0;
+    unsigned long long rows = strtoull(segment, &end, 10);
+    if (errno || *end || rows > reference->rows || (rows && reference->rows % rows))
+        return DL_ERR_CORRUPT;
+    reference->segment_rows = (uint32_t)rows;
+    reference->events_before = strtoull(before, &end, 10);
+    return errno || *end ? DL_ERR_CORRUPT : DL_OK;
+}
+
 /* *has_reference stays 0 where the file has none. */
 static int read_reference(const struct dl_safetensors *tensors, const char *name,
                           struct dl_reference *reference, int *has_reference,
@@ -307,6 +325,11 @@ static int read_reference(const struct dl_safetensors *tensors, const char *name
         return dl_error_set(error, DL_ERR_CORRUPT,
                             "%s: drift.names does not name the %u columns of drift.values", name,
                             reference->columns);
+    if (read_layout(tensors, reference))
+        return dl_error_set(error, DL_ERR_CORRUPT,
+                            "%s: drift.segment_rows or drift.events_before is missing or does not "
+                            "fit %u rows; train the model anew",
+                            name, reference->rows);
     int status =
         dl_safetensors_floats(tensors, "drift.values", rows, columns, reference->values, error);
     if (!status)
@@ -453,7 +476,12 @@ static void add_reference(struct dl_safetensors_writer *writer,
         writer->failed = DL_ERR_NOMEM;
         return;
     }
+    char number[24];
     dl_safetensors_add_text(writer, "drift.names", (const char *)names->data);
+    snprintf(number, sizeof number, "%u", reference->segment_rows);
+    dl_safetensors_add_text(writer, "drift.segment_rows", number);
+    snprintf(number, sizeof number, "%llu", (unsigned long long)reference->events_before);
+    dl_safetensors_add_text(writer, "drift.events_before", number);
     dl_safetensors_add_tensor(writer, "drift.values", DL_DTYPE_F32, reference->rows,
                               reference->columns, reference->values);
     dl_safetensors_add_tensor(writer, "drift.mean", DL_DTYPE_F64, 1, reference->columns,

@@ -43,7 +43,9 @@ static void setup(void)
                                       .names = names,
                                       .values = reference_values,
                                       .mean = reference_mean,
-                                      .sd = reference_sd};
+                                      .sd = reference_sd,
+                                      .segment_rows = 3,
+                                      .events_before = 5000000000};
     cr_assert_eq(dl_network_new(&info.config, &info.encoding, 11, &network, &error), DL_OK, "%s",
                  error.text);
 }
@@ -111,6 +113,8 @@ Test(model, comes_back_as_it_was)
     cr_expect_str_eq(back->names[1], "novelty");
     cr_expect_arr_eq(back->values, reference_values, sizeof reference_values);
     cr_expect_arr_eq(back->sd, reference_sd, sizeof reference_sd);
+    cr_expect_eq(back->segment_rows, 3u);
+    cr_expect_eq(back->events_before, 5000000000u);
     cr_expect_float_eq(dl_model_probability(model, 0.08), 0.5, 1e-12);
     dl_model_unref(model);
 }

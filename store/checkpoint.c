@@ -4,8 +4,8 @@
  * order is a round: a key that is not above the last one means the lap is
  * over, and then every page that was dirty when the lap began has been written
  * since, so nothing before its first event is needed from the log any more.
- * The first lap after a start may begin anywhere, so it only serves to find
- * the beginning of the order. */
+ * The first lap after a start may begin anywhere, so its start counts as 0: it
+ * only serves to find the beginning of the order. */
 #include "store/internal.h"
 
 static uint64_t key_of(struct dl_page_id page)
@@ -74,14 +74,13 @@ static int step_pages(struct dl_store *store, struct dl_graph *graph, uint64_t p
     while (step->pages < pages_max) {
         struct dl_page_id page;
         if (!dl_graph_page_dirty_next(graph, &page)) {
-            *round = (struct store_round){.whole = 1, .start = events, .step_events = events};
+            *round = (struct store_round){.start = events, .step_events = events};
             return round_ended(store, events, step, error);
         }
         uint64_t key = key_of(page);
         if (key < round->next_key) {
-            int status = round->whole ? round_ended(store, round->start, step, error) : DL_OK;
+            int status = round_ended(store, round->start, step, error);
             if (status != DL_OK) return status;
-            round->whole = 1;
             round->start = events;
             round->dirty_most = dl_graph_pages_dirty(graph);
         }

@@ -55,8 +55,7 @@ struct store_cursors {
 
 /* A checkpoint round: one lap of the graph's circular order of pages. */
 struct store_round {
-    int whole;            /* it began at the beginning of the order */
-    uint64_t start;       /* events in the graph when it began */
+    uint64_t start;       /* events in the graph when it began; 0: in the middle of the order */
     uint64_t next_key;    /* keys below this have been passed */
     uint64_t dirty_most;  /* dirty pages, at their most */
     uint64_t step_events; /* events in the graph at the last step, for pacing */

@@ -215,12 +215,13 @@ static inline struct dl_graph *world_undisturbed(uint64_t seed, uint64_t count)
 /* A fresh folder; the caller removes it with world_remove_folder. */
 static inline void world_folder(char folder[64])
 {
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, 64, "%.40s/dl-store-XXXXXX", base && *base ? base : "/tmp");
+    /* In memory where that can be had: thousands of small files are made. */
+    const char *base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    snprintf(folder, 64, "%s/dl-store-XXXXXX", base);
     if (!mkdtemp(folder)) abort();
 }
 
-static inline void world_remove_folder(const char *folder, const char *name)
+static inline void world_remove_files(const char *folder, const char *name)
 {
     static const char *const tails[] = {"", "-wal", "-shm", "-journal", "-lock"};
     char path[160];
@@ -228,6 +229,11 @@ static inline void world_remove_folder(const char *folder, const char *name)
         snprintf(path, sizeof path, "%s/%s%s", folder, name, tails[i]);
         unlink(path);
     }
+}
+
+static inline void world_remove_folder(const char *folder, const char *name)
+{
+    world_remove_files(folder, name);
     rmdir(folder);
 }
 

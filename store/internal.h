@@ -82,6 +82,7 @@ struct dl_store {
     uint64_t commits, pages_written, page_bytes_written, wal_folds, wal_fold_failures;
 };
 
+int store_status_of(int rc);
 /* Maps an SQLite result to a status and writes "store <path>: cannot <what>:
  * <message>". Marks an open transaction as failed. */
 int store_error(struct dl_store *store, int rc, const char *what, struct dl_error *error);
@@ -108,6 +109,11 @@ int store_meta_put_u64(struct dl_store *store, const char *key, uint64_t value,
 /* DL_ERR_NOT_FOUND leaves *value alone. */
 int store_meta_get_u64(struct dl_store *store, const char *key, uint64_t *value,
                        struct dl_error *error);
+
+/* config.c */
+/* Writes the configuration of a new file; reads and compares that of another. */
+int store_config_open(struct dl_store *store, struct dl_error *error);
+int store_cursors_read(struct dl_store *store, struct dl_error *error);
 
 /* schema.c */
 struct store_migration {

@@ -40,22 +40,6 @@ static int read_pragma(sqlite3 *db, const char *sql, int *value)
     return rc;
 }
 
-static int status_of(int rc)
-{
-    switch (rc & 0xff) {
-    case SQLITE_NOMEM:
-        return DL_ERR_NOMEM;
-    case SQLITE_NOTADB:
-    case SQLITE_CORRUPT:
-        return DL_ERR_CORRUPT;
-    case SQLITE_BUSY:
-    case SQLITE_LOCKED:
-        return DL_ERR_UNAVAILABLE;
-    default:
-        return DL_ERR_IO;
-    }
-}
-
 int store_migrate(sqlite3 *db, const char *path, const struct store_migration *migrations,
                   int count, int may_write, struct dl_error *error)
 {
@@ -66,8 +50,8 @@ int store_migrate(sqlite3 *db, const char *path, const struct store_migration *m
     int tables = 0;
     if (rc == SQLITE_OK) rc = read_pragma(db, "SELECT count(*) FROM sqlite_schema", &tables);
     if (rc != SQLITE_OK)
-        return dl_error_set(error, status_of(rc), "store %s: cannot read its version: %s", path,
-                            sqlite3_errmsg(db));
+        return dl_error_set(error, store_status_of(rc), "store %s: cannot read its version: %s",
+                            path, sqlite3_errmsg(db));
     if (application != STORE_APPLICATION_ID && (application != 0 || tables != 0))
         return dl_error_set(error, DL_ERR_VERSION,
                             "store %s: an SQLite file of another program (application id %d); "
@@ -94,7 +78,7 @@ int store_migrate(sqlite3 *db, const char *path, const struct store_migration *m
         if (rc == SQLITE_OK) rc = sqlite3_exec(db, migrations[i].sql, NULL, NULL, NULL);
         if (rc == SQLITE_OK) rc = sqlite3_exec(db, tail, NULL, NULL, NULL);
         if (rc != SQLITE_OK) {
-            int status = dl_error_set(error, status_of(rc),
+            int status = dl_error_set(error, store_status_of(rc),
                                       "store %s: cannot migrate from schema version %d to %d: %s",
                                       path, version, migrations[i].to_version, sqlite3_errmsg(db));
             if (!sqlite3_get_autocommit(db)) sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);

@@ -10,7 +10,7 @@ enum { FILES_MAX = 16, SECTOR = 512, SHM_REGIONS_MAX = 64 };
 
 struct bytes {
     uint8_t *data;
-    sqlite3_int64 size, capacity;
+    size_t size, capacity;
 };
 
 struct pending {
@@ -46,15 +46,15 @@ static struct {
 
 /* ---- bytes --------------------------------------------------------------------- */
 
-static void bytes_write(struct bytes *b, sqlite3_int64 offset, const void *data, int size)
+static void bytes_write(struct bytes *b, size_t offset, const void *data, size_t size)
 {
     if (offset + size > b->capacity) {
         b->capacity = (offset + size) * 2;
-        b->data = realloc(b->data, (size_t)b->capacity);
+        b->data = realloc(b->data, b->capacity);
         if (!b->data) abort();
     }
-    if (offset > b->size) memset(b->data + b->size, 0, (size_t)(offset - b->size));
-    memcpy(b->data + offset, data, (size_t)size);
+    while (b->size < offset) b->data[b->size++] = 0;
+    memcpy(b->data + offset, data, size);
     if (offset + size > b->size) b->size = offset + size;
 }
 
@@ -67,7 +67,7 @@ static void drop_pending(struct disk_file *f)
 static void make_durable(struct disk_file *f)
 {
     f->durable.size = 0;
-    if (f->now.size) bytes_write(&f->durable, 0, f->now.data, (int)f->now.size);
+    if (f->now.size) bytes_write(&f->durable, 0, f->now.data, f->now.size);
     drop_pending(f);
 }
 
@@ -89,7 +89,7 @@ static void cut(struct disk_file *f)
         for (int at = 0; at < p->size; at += SECTOR) {
             int size = p->size - at < SECTOR ? p->size - at : SECTOR;
             if (choice == 0 || (choice == 1 && random_bits() % 2)) continue;
-            bytes_write(&f->durable, p->offset + at, p->data + at, size);
+            bytes_write(&f->durable, (size_t)(p->offset + at), p->data + at, (size_t)size);
         }
     }
     drop_pending(f);
@@ -179,7 +179,8 @@ static int file_read(sqlite3_file *base, void *out, int size, sqlite3_int64 offs
 {
     struct bytes *b = &((struct handle *)base)->file->now;
     if (fails()) return SQLITE_IOERR_READ;
-    sqlite3_int64 there = b->size > offset ? b->size - offset : 0;
+    sqlite3_int64 there = (sqlite3_int64)b->size - offset;
+    if (there < 0) there = 0;
     if (there > size) there = size;
     if (there) memcpy(out, b->data + offset, (size_t)there);
     if (there == size) return SQLITE_OK;
@@ -192,9 +193,8 @@ static int file_write(sqlite3_file *base, const void *data, int size, sqlite3_in
     struct disk_file *f = ((struct handle *)base)->file;
     int failing = fails();
     if (fault.dead) return SQLITE_IOERR_WRITE;
-    if (offset + size > f->now.size &&
-        fault_vfs_bytes() + (uint64_t)(offset + size - f->now.size) > fault.space)
-        return SQLITE_FULL;
+    uint64_t end = (uint64_t)(offset + size), before = f->now.size;
+    if (end > before && fault_vfs_bytes() + end - before > fault.space) return SQLITE_FULL;
     if (failing) size /= 2; /* a short write: half of it is there */
     if (f->pending_count == f->pending_capacity) {
         f->pending_capacity = f->pending_capacity ? 2 * f->pending_capacity : 16;
@@ -203,7 +203,7 @@ static int file_write(sqlite3_file *base, const void *data, int size, sqlite3_in
     struct pending *p = &f->pending[f->pending_count++];
     *p = (struct pending){offset, size, malloc(size ? (size_t)size : 1)};
     memcpy(p->data, data, (size_t)size);
-    bytes_write(&f->now, offset, data, size);
+    bytes_write(&f->now, (size_t)offset, data, (size_t)size);
     return failing ? SQLITE_IOERR_WRITE : SQLITE_OK;
 }
 
@@ -212,8 +212,8 @@ static int file_truncate(sqlite3_file *base, sqlite3_int64 size)
     struct disk_file *f = ((struct handle *)base)->file;
     if (fails()) return SQLITE_IOERR_TRUNCATE;
     /* At once on the platter: the harder case for the order of things. */
-    if (size < f->now.size) f->now.size = size;
-    if (size < f->durable.size) f->durable.size = size;
+    if ((size_t)size < f->now.size) f->now.size = (size_t)size;
+    if ((size_t)size < f->durable.size) f->durable.size = (size_t)size;
     for (int i = 0; i < f->pending_count; i++) {
         struct pending *p = &f->pending[i];
         if (p->offset >= size)
@@ -235,7 +235,7 @@ static int file_sync(sqlite3_file *base, int flags)
 static int file_size(sqlite3_file *base, sqlite3_int64 *size)
 {
     if (fails()) return SQLITE_IOERR_FSTAT;
-    *size = ((struct handle *)base)->file->now.size;
+    *size = (sqlite3_int64)((struct handle *)base)->file->now.size;
     return SQLITE_OK;
 }
 
@@ -449,7 +449,7 @@ uint64_t fault_vfs_bytes(void)
 {
     uint64_t total = 0;
     for (int i = 0; i < FILES_MAX; i++)
-        if (files[i].exists) total += (uint64_t)files[i].now.size;
+        if (files[i].exists) total += files[i].now.size;
     return total;
 }
 
@@ -460,7 +460,7 @@ void fault_vfs_power_on(void)
         if (!f->exists) continue;
         if (f->opens) abort();
         f->now.size = 0;
-        if (f->durable.size) bytes_write(&f->now, 0, f->durable.data, (int)f->durable.size);
+        if (f->durable.size) bytes_write(&f->now, 0, f->durable.data, f->durable.size);
         for (int k = 0; k < SHM_REGIONS_MAX; k++) {
             free(f->shm[k]);
             f->shm[k] = NULL;

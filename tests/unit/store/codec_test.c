@@ -27,7 +27,8 @@ static void make(uint64_t seed, uint32_t feature_count)
     uint32_t ordinal = 0;
     for (int i = 0; i < COUNT; i++) {
         switch (dl_rng_below(&rng, 4)) {
-        case 0: break;
+        case 0:
+            break;
         case 1:
             time++;
             ordinal++;
@@ -36,7 +37,8 @@ static void make(uint64_t seed, uint32_t feature_count)
             time = (int64_t)dl_rng_u64(&rng);
             ordinal = any_u32(&rng, UINT32_MAX);
             break;
-        default: time = dl_rng_below(&rng, 2) ? INT64_MAX : INT64_MIN;
+        default:
+            time = dl_rng_below(&rng, 2) ? INT64_MAX : INT64_MIN;
         }
         events[i] = (struct dl_event){.time = time,
                                       .ordinal = ordinal,

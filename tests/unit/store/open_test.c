@@ -106,7 +106,7 @@ Test(store_open, says_what_is_wrong_with_a_file)
 
     make_store();
     sql("DELETE FROM meta WHERE key='window'");
-    assert_refused(&options, DL_ERR_VERSION, "window");
+    assert_refused(&options, DL_ERR_CORRUPT, "meta.window is missing");
     sql("INSERT INTO meta VALUES('window', 'wide')");
     assert_refused(&options, DL_ERR_CORRUPT, "meta.window");
     world_remove_files(folder, "s.db");

@@ -22,7 +22,7 @@ THIRD_PARTY = {
     r"sqlite3\.h": r"store/.*",
     r".*\.pb-c\.h|protobuf-c/.*": r"proto/.*\.c",
     # demo has a broker of its own, replay a producer of its own
-    r"librdkafka/.*": r"service/kafka_.*|service/cmd_(demo|replay)\.c",
+    r"librdkafka/.*": r"service/kafka_.*",
     r"nghttp2/.*": r"service/h2[a-z_0-9]*\.c",
     r"microhttpd\.h": r"service/http.*",
     r"yaml\.h": r"service/config_yaml\.c",

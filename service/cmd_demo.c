@@ -5,13 +5,11 @@
  *             └─> the rest: a thread publishes it to topic `edges` at a steady
  *                 rate; the service follows as it would a real one
  *
- * The in-process broker is librdkafka's own. It keeps 5 MiB a partition, which
- * a feed that is followed live never needs more of. */
+ * The in-process broker keeps 5 MiB a partition; a feed that is followed live
+ * never needs more. */
 #include <dirent.h>
 #include <getopt.h>
 #include <inttypes.h>
-#include <librdkafka/rdkafka.h>
-#include <librdkafka/rdkafka_mock.h>
 #include <limits.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -30,6 +28,8 @@
 #include "service/commands.h"
 #include "service/config.h"
 #include "service/flags.h"
+#include "service/kafka_embedded.h"
+#include "service/kafka_feed.h"
 #include "service/log.h"
 #include "service/progress.h"
 #include "service/service.h"
@@ -56,8 +56,8 @@ struct demo {
     struct dl_progress_line line;
     struct dl_model *model;
     struct dl_config config;
-    rd_kafka_t *producer; /* hosts the broker */
-    rd_kafka_mock_cluster_t *broker;
+    struct dl_kafka_embedded *broker;
+    struct dl_kafka_feed *feed;
     uv_loop_t loop;
     uv_timer_t timer;
     struct dl_service *service;
@@ -194,15 +194,10 @@ static void *feed(void *argument)
         dl_simulator_next(demo->simulator, &event);
         dl_buf_clear(&out);
         dl_event_encode_json(&event, DL_TIME_MS, &out);
-        while (!out.failed &&
-               rd_kafka_producev(demo->producer, RD_KAFKA_V_TOPIC(TOPIC),
-                                 RD_KAFKA_V_KEY(event.src.data, event.src.size),
-                                 RD_KAFKA_V_VALUE(out.data, out.size),
-                                 RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
-                                 RD_KAFKA_V_END) == RD_KAFKA_RESP_ERR__QUEUE_FULL &&
-               !atomic_load(&demo->stop_feeding))
-            rd_kafka_poll(demo->producer, 50);
-        rd_kafka_poll(demo->producer, 0);
+        while (!out.failed && !atomic_load(&demo->stop_feeding) &&
+               dl_kafka_feed_send(demo->feed, event.src, dl_buf_slice(&out), NULL) == DL_ERR_FULL)
+            dl_kafka_feed_poll(demo->feed, 50);
+        dl_kafka_feed_poll(demo->feed, 0);
     }
     dl_buf_free(&out);
     return NULL;
@@ -243,7 +238,7 @@ static void announce(struct demo *demo)
     demo->announced = 1;
     printf("driftline demo ready: dashboard %s  gRPC %s  Kafka %s/%s\n",
            dl_service_http_url(demo->service), dl_service_rpc_address(demo->service),
-           rd_kafka_mock_cluster_bootstraps(demo->broker), TOPIC);
+           dl_kafka_embedded_address(demo->broker), TOPIC);
     fflush(stdout);
     if (!demo->seconds)
         fprintf(stderr, "the shift comes after %" PRIu64 " live events (%.0f s); Ctrl-C ends\n",
@@ -284,33 +279,15 @@ static void on_stopped(void *context)
 
 /* ---- putting it together -------------------------------------------------------------------- */
 
-/* The broker lives in its own client, which has nothing to say to people. */
-static void quiet(const rd_kafka_t *client, int level, const char *facility, const char *text)
-{
-    (void)client;
-    DL_DEBUG("broker", "%d %s %s", level, facility, text);
-}
-
 static int open_broker(struct demo *demo, struct dl_error *error)
 {
-    char text[256];
-    rd_kafka_conf_t *conf = rd_kafka_conf_new();
-    rd_kafka_conf_set(conf, "client.id", "driftline-demo-feed", NULL, 0);
-    rd_kafka_conf_set(conf, "linger.ms", "1", NULL, 0);
-    rd_kafka_conf_set_log_cb(conf, quiet);
-    demo->producer = rd_kafka_new(RD_KAFKA_PRODUCER, conf, text, sizeof text);
-    if (!demo->producer) {
-        rd_kafka_conf_destroy(conf);
-        return dl_error_set(error, DL_ERR_IO, "cannot start the in-process broker: %s", text);
-    }
-    demo->broker = rd_kafka_mock_cluster_new(demo->producer, 1);
-    if (!demo->broker) return dl_error_set(error, DL_ERR_IO, "cannot start the in-process broker");
-    const char *topics[] = {TOPIC, "driftline.scores", "driftline.predictions", "driftline.alerts",
-                            "driftline.dead-letters"};
-    for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
-        rd_kafka_mock_topic_create(demo->broker, topics[i], 1, 1);
-    rd_kafka_brokers_add(demo->producer, rd_kafka_mock_cluster_bootstraps(demo->broker));
-    return DL_OK;
+    static const char *const topics[] = {TOPIC, "driftline.scores", "driftline.predictions",
+                                         "driftline.alerts", "driftline.dead-letters"};
+    int status =
+        dl_kafka_embedded_open(topics, sizeof topics / sizeof *topics, &demo->broker, error);
+    if (status != DL_OK) return status;
+    return dl_kafka_feed_open(dl_kafka_embedded_address(demo->broker), TOPIC, NULL, 0, &demo->feed,
+                              error);
 }
 
 /* The usual port, or any free one where somebody listens already. */
@@ -344,7 +321,7 @@ static int configure(struct demo *demo, struct dl_error *error)
         {"kafka.group.id", "driftline-demo"},
         {"kafka.fetch.wait.max.ms", "10"},
         {"log.level", "warn"},
-        {"kafka.bootstrap.servers", rd_kafka_mock_cluster_bootstraps(demo->broker)},
+        {"kafka.bootstrap.servers", dl_kafka_embedded_address(demo->broker)},
         {"http.listen", demo->http_listen ? demo->http_listen : free_address(8080)},
         {"rpc.listen", demo->rpc_listen ? demo->rpc_listen : free_address(50051)}};
     snprintf(store, sizeof store, "%s/demo.db", demo->folder);
@@ -475,11 +452,8 @@ static int run(struct demo *demo, struct dl_error *error)
     dl_progress_line_end(&demo->line);
     dl_dataset_free(dataset);
     if (status == DL_OK) status = run_service(demo, error);
-    if (demo->broker) rd_kafka_mock_cluster_destroy(demo->broker);
-    if (demo->producer) {
-        rd_kafka_purge(demo->producer, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
-        rd_kafka_destroy(demo->producer);
-    }
+    dl_kafka_feed_close(demo->feed);
+    dl_kafka_embedded_close(demo->broker);
     dl_model_unref(demo->model);
     dl_simulator_free(demo->simulator);
     dl_config_deinit(&demo->config);

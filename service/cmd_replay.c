@@ -2,8 +2,6 @@
  * in its own rhythm, or as fast as the broker takes it. */
 #include <getopt.h>
 #include <inttypes.h>
-#include <librdkafka/rdkafka.h>
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +14,7 @@
 #include "proto/event_codec.h"
 #include "service/commands.h"
 #include "service/flags.h"
+#include "service/kafka_feed.h"
 #include "service/progress.h"
 
 struct replay {
@@ -26,13 +25,13 @@ struct replay {
     int json;
     struct dl_event_decoder_config decoder_config;
     struct dl_event_decoder *decoder;
-    rd_kafka_t *producer;
-    uint64_t sent, broken, failed;
-    char first_broken[800], first_failed[300];
+    struct dl_kafka_feed *feed;
+    uint64_t sent, broken;
+    char first_broken[800];
     int64_t begun_ns, first_time;
     struct dl_progress_line line;
     const char *settings[32]; /* librdkafka key=value */
-    int setting_count;
+    uint32_t setting_count;
 };
 
 static volatile sig_atomic_t interrupted;
@@ -64,53 +63,12 @@ static void help(void)
         "  --json                one JSON object at the end\n");
 }
 
-static void on_report(rd_kafka_t *producer, const rd_kafka_message_t *message, void *opaque)
-{
-    struct replay *r = opaque;
-    (void)producer;
-    if (message->err && r->failed++ == 0)
-        snprintf(r->first_failed, sizeof r->first_failed, "%s", rd_kafka_err2str(message->err));
-}
-
-static int open_producer(struct replay *r, struct dl_error *error)
-{
-    char text[256] = "";
-    rd_kafka_conf_t *conf = rd_kafka_conf_new();
-    const char *defaults[][2] = {{"bootstrap.servers", r->brokers},
-                                 {"enable.idempotence", "true"},
-                                 {"linger.ms", "5"},
-                                 {"compression.type", "lz4"},
-                                 {"client.id", "driftline-replay"}};
-    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++)
-        if (rd_kafka_conf_set(conf, defaults[i][0], defaults[i][1], text, sizeof text) !=
-            RD_KAFKA_CONF_OK)
-            goto bad;
-    for (int i = 0; i < r->setting_count; i++) {
-        char key[128];
-        const char *equals = strchr(r->settings[i], '=');
-        if (!equals || (size_t)(equals - r->settings[i]) >= sizeof key) {
-            snprintf(text, sizeof text, "--kafka %s: KEY=VALUE is expected", r->settings[i]);
-            goto bad;
-        }
-        snprintf(key, sizeof key, "%.*s", (int)(equals - r->settings[i]), r->settings[i]);
-        if (rd_kafka_conf_set(conf, key, equals + 1, text, sizeof text) != RD_KAFKA_CONF_OK)
-            goto bad;
-    }
-    rd_kafka_conf_set_dr_msg_cb(conf, on_report);
-    rd_kafka_conf_set_opaque(conf, r);
-    r->producer = rd_kafka_new(RD_KAFKA_PRODUCER, conf, text, sizeof text);
-    if (r->producer) return DL_OK;
-bad:
-    rd_kafka_conf_destroy(conf);
-    return dl_error_set(error, DL_ERR_INVALID, "%s", text);
-}
-
 static void sleep_until(struct replay *r, int64_t due_ns)
 {
     for (;;) {
         int64_t left_ns = due_ns - dl_clock_monotonic_ns();
         if (left_ns <= 0 || interrupted) return;
-        rd_kafka_poll(r->producer, left_ns > 20000000 ? 10 : 0);
+        dl_kafka_feed_poll(r->feed, left_ns > 20000000 ? 10 : 0);
         left_ns = due_ns - dl_clock_monotonic_ns();
         if (left_ns > 0 && left_ns < 20000000) {
             struct timespec rest = {0, left_ns};
@@ -155,19 +113,15 @@ static int send_record(struct replay *r, struct dl_slice record, struct dl_buf *
         dl_event_encode_protobuf(&event, out);
     if (out->failed) return dl_error_set(error, DL_ERR_NOMEM, "out of memory for an event");
     for (;;) {
-        rd_kafka_resp_err_t code = rd_kafka_producev(
-            r->producer, RD_KAFKA_V_TOPIC(r->topic), RD_KAFKA_V_KEY(event.src.data, event.src.size),
-            RD_KAFKA_V_VALUE(out->data, out->size), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
-            RD_KAFKA_V_END);
-        if (code == RD_KAFKA_RESP_ERR_NO_ERROR) break;
-        if (code != RD_KAFKA_RESP_ERR__QUEUE_FULL)
-            return dl_error_set(error, DL_ERR_IO, "cannot publish: %s", rd_kafka_err2str(code));
+        int status = dl_kafka_feed_send(r->feed, event.src, dl_buf_slice(out), error);
+        if (status == DL_OK) break;
+        if (status != DL_ERR_FULL) return status;
         if (interrupted) return DL_OK;
-        rd_kafka_poll(r->producer, 50);
+        dl_kafka_feed_poll(r->feed, 50);
     }
     r->sent++;
     if (r->sent % 64 == 0) {
-        rd_kafka_poll(r->producer, 0);
+        dl_kafka_feed_poll(r->feed, 0);
         dl_progress_line_advance(&r->line, "replaying", r->sent, r->limit, "events");
     }
     return DL_OK;
@@ -215,23 +169,27 @@ static int send_all(struct replay *r, struct dl_error *error)
 static int run(struct replay *r, struct dl_error *error)
 {
     int status = dl_event_decoder_new(&r->decoder_config, &r->decoder, error);
-    if (status == DL_OK) status = open_producer(r, error);
+    if (status == DL_OK)
+        status = dl_kafka_feed_open(r->brokers, r->topic, r->settings, r->setting_count, &r->feed,
+                                    error);
     if (status == DL_OK) {
         dl_progress_line_init(&r->line, stderr);
         signal(SIGINT, on_interrupt);
         signal(SIGTERM, on_interrupt);
         r->begun_ns = dl_clock_monotonic_ns();
         status = send_all(r, error);
-        while (status == DL_OK && rd_kafka_outq_len(r->producer) > 0 && !interrupted)
-            rd_kafka_flush(r->producer, 200);
+        while (status == DL_OK && dl_kafka_feed_pending(r->feed) > 0 && !interrupted)
+            dl_kafka_feed_poll(r->feed, 200);
         dl_progress_line_end(&r->line);
-        if (status == DL_OK && interrupted && rd_kafka_outq_len(r->producer) > 0)
+        const char *reason;
+        uint64_t failed = dl_kafka_feed_failed(r->feed, &reason);
+        if (status == DL_OK && interrupted && dl_kafka_feed_pending(r->feed) > 0)
             status =
-                dl_error_set(error, DL_ERR_CANCELLED, "interrupted with %d events not acknowledged",
-                             rd_kafka_outq_len(r->producer));
-        if (status == DL_OK && r->failed)
-            status = dl_error_set(error, DL_ERR_IO, "%" PRIu64 " events were not taken: %s",
-                                  r->failed, r->first_failed);
+                dl_error_set(error, DL_ERR_CANCELLED, "interrupted with %u events not acknowledged",
+                             dl_kafka_feed_pending(r->feed));
+        if (status == DL_OK && failed)
+            status = dl_error_set(error, DL_ERR_IO, "%" PRIu64 " events were not taken: %s", failed,
+                                  reason);
     }
     double seconds = (double)(dl_clock_monotonic_ns() - r->begun_ns) / 1e9;
     if (status == DL_OK && r->json)
@@ -244,7 +202,7 @@ static int run(struct replay *r, struct dl_error *error)
         status =
             dl_error_set(error, DL_ERR_INVALID, "%" PRIu64 " records were left out; the first: %s",
                          r->broken, r->first_broken);
-    if (r->producer) rd_kafka_destroy(r->producer);
+    dl_kafka_feed_close(r->feed);
     dl_event_decoder_free(r->decoder);
     return status;
 }

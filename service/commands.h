@@ -20,5 +20,7 @@ int dl_cmd_train(int argc, char **argv);
 int dl_cmd_evaluate(int argc, char **argv);
 int dl_cmd_simulate(int argc, char **argv);
 int dl_cmd_drift(int argc, char **argv);
+int dl_cmd_query(int argc, char **argv);
+int dl_cmd_subscribe(int argc, char **argv);
 
 #endif

@@ -25,6 +25,8 @@ static const struct command {
     {"train", dl_cmd_train, "learn a model from a recorded feed"},
     {"evaluate", dl_cmd_evaluate, "measure a model on a span that it has not seen"},
     {"drift", dl_cmd_drift, "how far a recorded feed has moved, and in what"},
+    {"query", dl_cmd_query, "ask a running service: score, topk, window, explain, drift, model"},
+    {"subscribe", dl_cmd_subscribe, "print what a running service publishes, as it comes"},
     {"check", dl_cmd_check, "validate configuration, store and model; say what is wrong and where"},
 };
 #define COMMANDS (sizeof commands / sizeof *commands)

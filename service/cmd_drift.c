@@ -55,11 +55,15 @@ static void help(void)
     const struct dl_drift_config *d = &dl_drift_config_default;
     printf(
         "usage: driftline drift FILE [flags]\n"
+        "       driftline drift --renew [--server HOST:PORT]\n"
         "\n"
         "Compares two spans of a recorded feed by the features that the service watches: the\n"
         "maximum mean discrepancy (MMD) between them with its p-value, and how far each\n"
         "feature moved. Then runs the service's monitor over the whole feed, with the span\n"
         "before as its reference, and lists the alerts that it would have raised.\n"
+        "\n"
+        "With --renew: a running service takes its recent span as the new reference, and an\n"
+        "alert that stands is cleared (flags as for driftline query).\n"
         "\n"
         "  driftline simulate --out events.csv --shift communities@40000\n"
         "  driftline drift events.csv --plot drift.svg\n"
@@ -342,8 +346,10 @@ int dl_cmd_drift(int argc, char **argv)
     struct dl_drift_offline *result = NULL;
     struct dl_error error = {{0}};
     struct dl_progress_line line;
-    int done, status, code = parse(argc, argv, &a, &done);
 
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--renew") == 0) return dl_cmd_drift_renew(argc, argv);
+    int done, status, code = parse(argc, argv, &a, &done);
     if (done || code != DL_EXIT_OK) return code;
     dl_progress_line_init(&line, stderr);
     struct dl_progress progress = dl_progress_line_hook(&line);

@@ -463,3 +463,18 @@ int dl_cmd_query(int argc, char **argv)
     code = check_words(subject, &a);
     return code == DL_EXIT_OK ? ask(subject, &a) : code;
 }
+
+int dl_cmd_drift_renew(int argc, char **argv)
+{
+    char query[] = "query", renew[] = "renew";
+    char **words = calloc((size_t)argc + 2, sizeof(*words));
+    int count = 0;
+    if (!words) return DL_EXIT_FAILED;
+    words[count++] = query;
+    words[count++] = renew;
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--renew") != 0) words[count++] = argv[i];
+    int code = dl_cmd_query(count, words);
+    free(words);
+    return code;
+}

@@ -21,6 +21,8 @@ int dl_cmd_evaluate(int argc, char **argv);
 int dl_cmd_simulate(int argc, char **argv);
 int dl_cmd_drift(int argc, char **argv);
 int dl_cmd_query(int argc, char **argv);
+/* driftline drift --renew: the same as driftline query renew. */
+int dl_cmd_drift_renew(int argc, char **argv);
 int dl_cmd_subscribe(int argc, char **argv);
 
 #endif

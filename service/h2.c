@@ -530,6 +530,8 @@ static int open_session(struct dl_h2 *h2)
     /* Closed streams are kept for priorities only, which gRPC does not use. */
     nghttp2_option_set_no_closed_streams(option, 1);
     nghttp2_option_set_server_fallback_rfc7540_priorities(option, 0);
+    /* A space around a value harms nobody; other servers let it pass. */
+    nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation(option, 1);
     /* Our own bucket counts resets, by the time that it is given. */
     nghttp2_option_set_stream_reset_rate_limit(option, 1u << 30, 1u << 30);
     if (h2->config.server)

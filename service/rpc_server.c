@@ -53,6 +53,8 @@ struct dl_rpc_server {
     char address[80];
     uint16_t port;
     int draining, closing;
+    int depth;       /* > 0: within a connection's core, which must not be freed now */
+    int close_asked; /* meanwhile */
     void (*drained)(void *context);
     void *drained_context;
     void (*closed)(void *context);
@@ -65,6 +67,19 @@ struct dl_rpc_server {
     uint8_t plain_buffer[READ_BYTES];
     uint8_t write_buffer[WRITE_BYTES];
 };
+
+static void close_all(struct dl_rpc_server *server);
+
+/* Around everything that may call handlers: one of them may end the server. */
+static void enter(struct dl_rpc_server *server)
+{
+    server->depth++;
+}
+
+static void leave(struct dl_rpc_server *server)
+{
+    if (--server->depth == 0 && server->close_asked) close_all(server);
+}
 
 static int64_t now_ms(const struct dl_rpc_server *server)
 {
@@ -173,7 +188,9 @@ static void on_written(uv_write_t *write, int status)
         return;
     }
     set_reading(connection, !connection->ended);
+    enter(connection->server);
     flush(connection);
+    leave(connection->server);
 }
 
 /* Writes; what the socket does not take goes to libuv. 1: all is written, 0:
@@ -326,15 +343,18 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buffer)
     int status;
     if (size == 0) return;
     if (size < 0) {
+        enter(connection->server);
         close_connection(connection);
+        leave(connection->server);
         return;
     }
+    struct dl_rpc_server *server = connection->server;
     struct dl_slice bytes = dl_slice_of(buffer->base, (size_t)size);
+    enter(server);
     if (connection->tls)
         status = receive_tls(connection, bytes, &error);
     else
-        status =
-            dl_rpc_connection_receive(connection->core, bytes, now_ms(connection->server), &error);
+        status = dl_rpc_connection_receive(connection->core, bytes, now_ms(server), &error);
     if (status != DL_OK) {
         if (status != DL_ERR_UNAVAILABLE)
             DL_WARN("rpc", "connection of %s: %s", dl_rpc_connection_peer(connection->core),
@@ -343,6 +363,7 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buffer)
         set_reading(connection, 0);
     }
     flush(connection);
+    leave(server);
 }
 
 /* ---- connections
@@ -439,8 +460,10 @@ static void on_timer(uv_timer_t *timer)
 {
     struct dl_rpc_server *server = timer->data;
     server->armed_ms = INT64_MAX;
+    enter(server);
     dl_rpc_tick(server->rpc, now_ms(server));
     each_second(server);
+    leave(server);
 }
 
 static void on_idle(uv_idle_t *idle)
@@ -451,7 +474,10 @@ static void on_idle(uv_idle_t *idle)
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct dl_rpc_server *server = prepare->data;
+    enter(server);
     flush_pending(server);
+    leave(server);
+    if (server->closing) return;
     if (server->pending)
         uv_idle_start(&server->idle, on_idle);
     else
@@ -633,6 +659,15 @@ void dl_rpc_server_close(struct dl_rpc_server *server, void (*closed)(void *cont
     server->closed = closed;
     server->closed_context = context;
     server->drained = NULL;
+    if (server->depth > 0)
+        server->close_asked = 1;
+    else
+        close_all(server);
+}
+
+static void close_all(struct dl_rpc_server *server)
+{
+    server->close_asked = 0;
     close_handle((uv_handle_t *)&server->listener);
     close_handle((uv_handle_t *)&server->timer);
     close_handle((uv_handle_t *)&server->prepare);

@@ -47,7 +47,7 @@ struct dl_service {
     char rpc_address[80], http_url[120];
     enum phase phase;
     int64_t drain_until_ns;
-    int rpc_closed, http_closed, handles_left;
+    int rpc_drained, rpc_closed, http_closed, handles_left;
     int reload_asked;
     int64_t not_ready_since_ns;
     char failure[1024];
@@ -260,6 +260,7 @@ static int drained(const struct dl_service *service)
 {
     if (dl_engine_failure(service->engine)) return 1;
     if (dl_engine_busy(service->engine) || dl_workers_pending(service->workers)) return 0;
+    if (service->rpc && !service->rpc_drained) return 0; /* answers are on their way */
     return !service->sink || service->failure[0] || dl_kafka_sink_idle(service->sink);
 }
 
@@ -275,7 +276,8 @@ static void tick(struct dl_service *service)
     if (service->sink) dl_kafka_sink_wake(service->sink);
     int late = dl_clock_monotonic_ns() > service->drain_until_ns;
     if (late && !drained(service))
-        DL_WARN("service", "ending with output still in the outbox; the next start publishes it");
+        DL_WARN("service", "ending with RPC calls open or output still in the outbox, which the "
+                           "next start publishes");
     if (late || drained(service)) close_all(service);
 }
 
@@ -286,7 +288,7 @@ static void on_tick(uv_timer_t *timer)
 
 static void on_rpc_drained(void *context)
 {
-    (void)context;
+    ((struct dl_service *)context)->rpc_drained = 1;
 }
 
 void dl_service_stop(struct dl_service *service)

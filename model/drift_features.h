@@ -25,7 +25,7 @@
 #define DL_DRIFT_HORIZON_EVENTS 8192
 #define DL_DRIFT_WINDOW 8 /* interactions of either endpoint that are looked at */
 #define DL_DRIFT_CLIP 4.0f
-#define DL_DRIFT_SEGMENT_ROWS 512
+#define DL_DRIFT_SEGMENT_ROWS 1024
 #define DL_DRIFT_SEGMENTS 16
 
 enum dl_drift_column {

@@ -21,7 +21,7 @@ struct calibration {
     const float *reference;
     uint32_t rows, columns, window;
     uint32_t segment_rows, segments;
-    uint32_t block;
+    uint32_t block, consecutive;
     double *cross; /* (rows): K of each row, its own stretch left out */
     double *ring;  /* (window): cross terms of the rows in the window */
     float *series; /* (simulated): statistic of the bootstrapped stream */
@@ -72,15 +72,19 @@ static double autocorrelation(struct calibration *c, uint32_t *gone)
 
 /* ---- streams -------------------------------------------------------------------------- */
 
+/* K of each row over the reference without the rows that a window may share
+ * with it, lest it be its own reference. */
 static void cross_terms(struct calibration *c)
 {
+    const uint32_t reach = c->window;
     uint32_t band = c->window > c->block ? c->window : c->block;
     if (band > c->rows / 8) band = c->rows / 8;
     for (uint32_t i = 0; i < c->rows; i++) {
         uint32_t first, last;
         if (c->segments > 1) {
-            first = i / c->segment_rows * c->segment_rows;
-            last = first + c->segment_rows - 1;
+            const uint32_t own = i / c->segment_rows * c->segment_rows;
+            first = i > own + reach ? i - reach : own;
+            last = i + reach < own + c->segment_rows ? i + reach : own + c->segment_rows - 1;
         } else {
             first = i > band ? i - band : 0;
             last = i + band < c->rows ? i + band : c->rows - 1;
@@ -154,17 +158,50 @@ static struct spread real_windows(struct calibration *c)
     return s;
 }
 
+static struct spread of_series(const struct calibration *c)
+{
+    struct spread s = {0, 0, -DBL_MAX, c->simulated};
+    double squares = 0;
+    for (uint32_t t = 0; t < c->simulated; t++) {
+        double x = c->series[t];
+        s.mean += x;
+        squares += x * x;
+        if (x > s.largest) s.largest = x;
+    }
+    s.mean /= s.count;
+    s.sd = sqrt(fmax(1e-18, squares / s.count - s.mean * s.mean));
+    return s;
+}
+
+/* How far above 1 the ratio of two spreads may lie by chance, when one of them
+ * comes from `rows / window` windows. */
+static double doubt(const struct calibration *c)
+{
+    return 1 + 2.4 / sqrt((double)c->rows / c->window);
+}
+
+/* Real windows differ more than short blocks strung together do: the feed has
+ * slow movement that outlasts the dependence between neighbours. */
+static int proven_slow(const struct calibration *c, const struct spread *real)
+{
+    struct spread s = of_series(c);
+    return real->count && real->sd > s.sd * doubt(c);
+}
+
 /* ---- reading thresholds off the stream ---------------------------------------------- */
 
-/* Mean number of looks up to and with the first crossing; a new run starts with
- * a window that shares nothing with the alarm's. */
+/* Mean number of looks up to and with the first alarm; a new run starts with a
+ * window that shares nothing with the alarm's. */
 static double mean_run(const struct calibration *c, float threshold, uint32_t *alarms)
 {
     double total = 0;
     *alarms = 0;
     for (uint64_t start = 0; start < c->simulated;) {
         uint64_t t = start;
-        while (t < c->simulated && c->series[t] < threshold) t++;
+        for (uint32_t above = 0; t < c->simulated; t++) {
+            above = c->series[t] >= threshold ? above + 1 : 0;
+            if (above == c->consecutive) break;
+        }
         if (t == c->simulated) {
             total += (double)(t - start);
             break;
@@ -217,17 +254,11 @@ static int compare_floats(const void *a, const void *b)
 static void read_threshold(struct calibration *c, const struct dl_run_length_config *config,
                            const struct spread *real, struct dl_run_length *result)
 {
-    double mean = 0, squares = 0;
-    float low = c->series[0], high = low;
-    for (uint32_t t = 0; t < c->simulated; t++) {
-        double x = c->series[t];
-        mean += x;
-        squares += x * x;
+    const struct spread simulated = of_series(c);
+    const double mean = simulated.mean, sd = simulated.sd;
+    float low = c->series[0], high = (float)simulated.largest;
+    for (uint32_t t = 0; t < c->simulated; t++)
         if (c->series[t] < low) low = c->series[t];
-        if (c->series[t] > high) high = c->series[t];
-    }
-    mean /= c->simulated;
-    const double sd = sqrt(fmax(1e-18, squares / c->simulated - mean * mean));
     high += (float)(1e-3 * sd);
 
     result->continued = config->events * ALARMS_WANTED > c->simulated;
@@ -240,9 +271,9 @@ static void read_threshold(struct calibration *c, const struct dl_run_length_con
          * and daily or other cycles that a window evens out and blocks cut up,
          * which narrows it. The first is believed as it is, the second only as
          * far as that few windows can prove it. */
-        const double ratio = real->sd / sd, doubt = 1 + 2.4 / sqrt((double)c->rows / c->window);
+        const double ratio = real->sd / sd;
         shift = real->mean - mean;
-        widen = ratio > 1 ? ratio : fmin(1, ratio * doubt);
+        widen = ratio > 1 ? ratio : fmin(1, ratio * doubt(c));
         if (widen == 1 && shift < 0) shift = 0;
         result->threshold = mean + shift + widen * (result->threshold - mean);
         if (result->threshold < 1.1 * real->largest) result->threshold = 1.1 * real->largest;
@@ -282,6 +313,7 @@ int dl_run_length_calibrate(struct dl_mmd *mmd, const float *reference, uint32_t
                             config->events);
     c.segment_rows = config->segment_rows ? config->segment_rows : rows;
     c.segments = rows / c.segment_rows;
+    c.consecutive = config->consecutive ? config->consecutive : 1;
     if (!c.segments || rows % c.segment_rows)
         return dl_error_set(error, DL_ERR_INVALID,
                             "drift threshold: %u reference rows do not divide into stretches of %u",
@@ -311,13 +343,18 @@ int dl_run_length_calibrate(struct dl_mmd *mmd, const float *reference, uint32_t
     struct spread real = real_windows(&c);
     result->largest_real = real.count ? real.largest : 0;
     simulate(&c, config->seed);
+    if (proven_slow(&c, &real)) {
+        c.block = c.segments > 1 ? c.segment_rows : rows / 4;
+        simulate(&c, config->seed);
+        result->block_rows = c.block;
+    }
     read_threshold(&c, config, &real, result);
-    if (result->effective_rows < 4.0 * c.window)
+    if (result->effective_rows < (double)DL_RUN_LENGTH_WINDOWS_MIN * c.window)
         snprintf(
             result->warning, sizeof result->warning,
-            "the reference's %u rows are worth %.0f independent ones, less than 4 windows of "
+            "the reference's %u rows are worth %.0f independent ones, less than %d windows of "
             "%u: the run length cannot be promised; train on more events or shorten the window",
-            rows, result->effective_rows, c.window);
+            rows, result->effective_rows, DL_RUN_LENGTH_WINDOWS_MIN, c.window);
 done:
     dl_mmd_clear(mmd);
     free(c.cross);

@@ -1,13 +1,16 @@
 /* The alarm threshold of a rolling MMD: how high the statistic must stand so
- * that, on a feed that stays as the reference was, crossings lie a wanted
+ * that, on a feed that stays as the reference was, alarms lie a wanted
  * number of events apart on average.
  *
  * How. The reference's own rows, in time order, are strung together again in
  * random blocks (the circular block bootstrap of Politis and Romano 1992, taken
  * within each stretch of consecutive rows), so that events depend on each other
  * as they really do, and the statistic is run over that stream. A row of the
- * stream is compared with the reference without its own stretch, so that
- * nothing is its own reference. Thresholds are read off the simulated stream;
+ * stream is compared with the reference without its neighbourhood, so that
+ * nothing is its own reference. Blocks are ten times as long as dependence
+ * between neighbours lasts; where the reference's real windows then still
+ * differ more from each other than those of the stream do, whole stretches are
+ * strung together instead. Thresholds are read off the simulated stream;
  * beyond its length the logarithm of the run length grows linearly with the
  * threshold, and the line is continued.
  *
@@ -25,9 +28,13 @@
 #include "model/mmd.h"
 
 #define DL_RUN_LENGTH_QUANTILES 512
+/* Effective rows of the reference for each row of the window, below which the
+ * run length cannot be promised. */
+#define DL_RUN_LENGTH_WINDOWS_MIN 20
 
 struct dl_run_length_config {
     double events;          /* asked: mean events between false alarms, >= the window */
+    uint32_t consecutive;   /* an alarm is so many looks in a row at or above it; 0: 1 */
     uint32_t segment_rows;  /* consecutive rows; 0: all rows are consecutive */
     uint32_t simulated_max; /* events to simulate; 0: 150,000 */
     uint64_t seed;

@@ -135,6 +135,7 @@ int dl_drift_basis_prepare(const struct dl_drift_config *config, struct dl_drift
     if (status) goto done;
     if (!calibrated) {
         struct dl_run_length_config ask = {.events = config->run_length_events,
+                                           .consecutive = config->consecutive,
                                            .segment_rows = reference->segment_rows,
                                            .seed = config->seed};
         status = dl_run_length_calibrate(basis->mmd, rows, reference->rows, &ask,

@@ -17,7 +17,7 @@
  * Raised after `consecutive` events in a row at or above the threshold; cleared
  * after clear_consecutive in a row below clear_ratio × threshold, or by a
  * renewal. The threshold is set so that on a feed that stays as the reference
- * was, crossings lie run_length_events apart on average (model/run_length.h).
+ * was, such alarms lie run_length_events apart on average (model/run_length.h).
  *
  * The same rows give the same decisions, whatever the batches, and a monitor
  * restored from its saved bytes goes on to the last bit as if it had never

@@ -142,7 +142,7 @@ static uint8_t *put_window(uint8_t *at, const struct node *n, uint32_t feature_c
     at = dl_put_varint(at, n->count);
     for (uint32_t k = 0; k < n->count; k++) {
         const struct dl_interaction *x = &n->ring[slot];
-        const float *features = n->features + (size_t)slot * feature_count;
+        const float *features = feature_count ? n->features + (size_t)slot * feature_count : NULL;
         int any = 0;
         for (uint32_t f = 0; f < feature_count; f++) any |= features[f] != 0;
         uint8_t *tag = at++;
@@ -272,7 +272,10 @@ static int read_feed(struct dl_graph *graph, struct dl_reader *in)
         graph->timestamps[i].ordinal = dl_read_u32(in);
     }
     graph->recent_count = dl_read_u64(in);
-    for (int i = 0; i < RECENT_KEPT; i++) graph->recent[i] = dl_read_u32(in);
+    for (int i = 0; i < RECENT_KEPT; i++) {
+        graph->recent[i] = dl_read_u32(in);
+        if (graph->recent[i] >= graph->config.nodes_max) return 0;
+    }
     return !in->failed;
 }
 

@@ -87,8 +87,14 @@ static void remove_store(const char *path)
     }
 }
 
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
 struct figures {
-    double seconds, cpu_seconds;
+    double seconds, cpu_seconds, batch_p50_ms, batch_p99_ms, batch_max_ms;
     struct dl_store_stats stats;
 };
 
@@ -116,10 +122,14 @@ static struct figures run_ingest(struct dl_event *events)
         status = dl_store_add_node(store, i, 0, dl_slice_of(name, (size_t)size), &error);
     }
     if (status == DL_OK) status = dl_store_commit(store, &error);
+    uint32_t batches = 0;
+    double *took_ms = calloc(event_count / batch_events + 1, sizeof *took_ms);
+    DL_CHECK(took_ms);
     double start_cpu = cpu_seconds();
     int64_t start_ns = dl_clock_monotonic_ns();
     for (uint32_t at = 0; status == DL_OK && at < event_count; at += batch_events) {
         uint32_t count = event_count - at < batch_events ? event_count - at : batch_events;
+        int64_t batch_ns = dl_clock_monotonic_ns();
         status = dl_store_begin(store, &error);
         uint32_t applied;
         if (status == DL_OK) status = dl_graph_apply_many(graph, events + at, count, &applied);
@@ -127,10 +137,16 @@ static struct figures run_ingest(struct dl_event *events)
         if (status == DL_OK) status = dl_store_set_position(store, "feed", 0, at + count, &error);
         if (status == DL_OK) status = dl_store_checkpoint_step(store, graph, 0, NULL, &error);
         if (status == DL_OK) status = dl_store_commit(store, &error);
+        took_ms[batches++] = (double)(dl_clock_monotonic_ns() - batch_ns) * 1e-6;
     }
     struct figures figures = {.seconds = (double)(dl_clock_monotonic_ns() - start_ns) * 1e-9,
                               .cpu_seconds = cpu_seconds() - start_cpu};
     if (status != DL_OK) fail("ingest", error.text);
+    qsort(took_ms, batches, sizeof *took_ms, by_value);
+    figures.batch_p50_ms = took_ms[batches / 2];
+    figures.batch_p99_ms = took_ms[batches * 99 / 100];
+    figures.batch_max_ms = took_ms[batches - 1];
+    free(took_ms);
     dl_store_get_stats(store, &figures.stats);
     dl_store_close(store);
     dl_graph_free(graph);
@@ -188,12 +204,6 @@ static double run_ceiling(const struct dl_event *events)
     return seconds;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static double median(double *values, uint32_t count)
 {
     qsort(values, count, sizeof *values, by_value);
@@ -245,10 +255,11 @@ int main(int argc, char **argv)
         ceiling[i] = event_count / run_ceiling(events);
         printf("run %u: %.0f thousand events/s (%.0f by processor time), blob log alone %.0f; %.1f "
                "MB of pages in %lu, log "
-               "tail %lu events\n",
+               "tail %lu events; a batch p50 %.1f ms, p99 %.1f, longest %.1f\n",
                i + 1, ours[i] / 1e3, event_count / f.cpu_seconds / 1e3, ceiling[i] / 1e3,
                (double)f.stats.page_bytes_written / 1e6, (unsigned long)f.stats.pages_written,
-               (unsigned long)(f.stats.log_next_seq - f.stats.recover_from));
+               (unsigned long)(f.stats.log_next_seq - f.stats.recover_from), f.batch_p50_ms,
+               f.batch_p99_ms, f.batch_max_ms);
         fflush(stdout);
     }
     free(events);

@@ -20,6 +20,7 @@ FUZZ_CFLAGS := -std=c11 -g -O1 -fno-omit-frame-pointer -fsanitize=address,undefi
   -fno-sanitize-recover=undefined -ffp-contract=off
 # A model file has thousands of weights.
 FUZZ_LENGTH_safetensors := 65536
+FUZZ_LENGTH_graph_page := 8192
 FUZZ_ARGS    = -runs=$(RUNS) -print_final_stats=1 -timeout=10 -rss_limit_mb=1024 -max_len=$(or $(FUZZ_LENGTH_$1),4096) \
   $(addprefix -dict=,$(wildcard tests/fuzz/$1.dict)) -artifact_prefix=$(FUZZ_OUT)/found/
 

@@ -443,6 +443,10 @@ int main(int argc, char **argv)
     printf("%s\n", dl_http_url(sim.http));
     fflush(stdout);
     uv_run(&loop, UV_RUN_DEFAULT);
+    uv_close((uv_handle_t *)&ticker, NULL);
+    uv_close((uv_handle_t *)&term, NULL);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    uv_loop_close(&loop);
     dl_graph_free(sim.graph);
     dl_metrics_free(metrics);
     return 0;

@@ -492,8 +492,9 @@ static int take_shifts(struct demo *demo, const char *value, struct dl_error *er
     return DL_OK;
 }
 
-static int take_option(struct demo *demo, int code, const char *value, struct dl_error *error)
+static int take_option(int code, char *value, void *context, struct dl_error *error)
 {
+    struct demo *demo = context;
     switch (code) {
     case 's':
         return dl_flag_uint("--seconds", value, 1, 864000, &demo->seconds, error);
@@ -527,7 +528,7 @@ int dl_cmd_demo(int argc, char **argv)
 {
     struct demo *demo = calloc(1, sizeof *demo);
     struct dl_error error = {""};
-    int code, result = DL_EXIT_OK;
+    int result = DL_EXIT_OK;
     if (!demo) return DL_EXIT_FAILED;
     demo->history = 20000;
     demo->rate = 50;
@@ -535,21 +536,10 @@ int dl_cmd_demo(int argc, char **argv)
     take_shifts(demo, "partners,weight", NULL);
     demo->seed = 1;
     demo->delay_events = -1;
-    opterr = 0;
-    optind = 1;
-    while (result == DL_EXIT_OK && (code = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        if (code == 'h') {
-            help();
-            free(demo);
-            return DL_EXIT_OK;
-        }
-        if (code == '?') {
-            dl_flag_unknown("demo", argc, argv, options);
-            result = DL_EXIT_USAGE;
-        } else if (take_option(demo, code, optarg, &error) != DL_OK) {
-            fprintf(stderr, "driftline demo: %s\n", error.text);
-            result = DL_EXIT_USAGE;
-        }
+    int flags = dl_flags_read("demo", argc, argv, options, help, take_option, demo);
+    if (flags != DL_FLAGS_GO_ON) {
+        free(demo);
+        return flags == DL_FLAGS_HELPED ? DL_EXIT_OK : DL_EXIT_USAGE;
     }
     if (result == DL_EXIT_OK && optind < argc) {
         fprintf(stderr, "driftline demo: %s: no argument is expected\n", argv[optind]);

@@ -102,8 +102,9 @@ static int take_span(const char *flag, const char *text, double span[2], struct 
                         flag, text);
 }
 
-static int take_flag(int code, char *value, struct arguments *a, struct dl_error *error)
+static int take_flag(int code, char *value, void *context, struct dl_error *error)
 {
+    struct arguments *a = context;
     static const char *const forms[] = {"fourier", "exact", NULL};
     uint64_t number = 0;
     int status = DL_OK, choice = 0;
@@ -156,30 +157,13 @@ static int take_flag(int code, char *value, struct arguments *a, struct dl_error
 
 static int parse(int argc, char **argv, struct arguments *a, int *done)
 {
-    struct dl_error error = {{0}};
-    int code;
-
     memset(a, 0, sizeof *a);
     a->drift.monitor = dl_drift_config_default;
     a->drift.seed = dl_drift_config_default.seed;
-    *done = 0;
-    opterr = 0;
-    optind = 1;
-    while ((code = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
-        if (code == 'h' || code == HELP) {
-            help();
-            *done = 1;
-            return DL_EXIT_OK;
-        }
-        if (code == '?') {
-            dl_flag_unknown("drift", argc, argv, long_options);
-            return DL_EXIT_USAGE;
-        }
-        if (take_flag(code, optarg, a, &error) != DL_OK) {
-            fprintf(stderr, "driftline drift: %s\n", error.text);
-            return DL_EXIT_USAGE;
-        }
-    }
+    int flags = dl_flags_read("drift", argc, argv, long_options, help, take_flag, a);
+    *done = flags == DL_FLAGS_HELPED;
+    if (*done) return DL_EXIT_OK;
+    if (flags == DL_FLAGS_WRONG) return DL_EXIT_USAGE;
     if (optind + 1 != argc || a->before_given != a->after_given) {
         fprintf(stderr, "driftline drift: %s (--help shows how)\n",
                 optind + 1 != argc ? "name one file to look at"

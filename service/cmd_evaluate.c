@@ -92,8 +92,9 @@ static void help(void)
 
 /* ---- arguments ------------------------------------------------------------------- */
 
-static int take_flag(int code, char *value, struct arguments *a, struct dl_error *error)
+static int take_flag(int code, char *value, void *context, struct dl_error *error)
 {
+    struct arguments *a = context;
     static const char *const ties[] = {"strict", "stream", "shuffle", NULL};
     static const char *const kinds[] = {"random", "historical", "inductive", "clean", NULL};
     static const char *const parts[] = {"train", "validation", "test", NULL};
@@ -151,29 +152,12 @@ static int take_flag(int code, char *value, struct arguments *a, struct dl_error
 
 static int parse(int argc, char **argv, struct arguments *a, int *done)
 {
-    struct dl_error error = {{0}};
-    int code;
-
     memset(a, 0, sizeof *a);
     a->evaluate = dl_evaluate_options_default;
-    *done = 0;
-    opterr = 0;
-    optind = 1;
-    while ((code = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
-        if (code == 'h' || code == HELP) {
-            help();
-            *done = 1;
-            return DL_EXIT_OK;
-        }
-        if (code == '?') {
-            dl_flag_unknown("evaluate", argc, argv, long_options);
-            return DL_EXIT_USAGE;
-        }
-        if (take_flag(code, optarg, a, &error) != DL_OK) {
-            fprintf(stderr, "driftline evaluate: %s\n", error.text);
-            return DL_EXIT_USAGE;
-        }
-    }
+    int flags = dl_flags_read("evaluate", argc, argv, long_options, help, take_flag, a);
+    *done = flags == DL_FLAGS_HELPED;
+    if (*done) return DL_EXIT_OK;
+    if (flags == DL_FLAGS_WRONG) return DL_EXIT_USAGE;
     if (optind + 1 != argc || !a->model) {
         fprintf(stderr, "driftline evaluate: %s (--help shows how)\n",
                 optind + 1 != argc

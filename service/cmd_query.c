@@ -285,8 +285,9 @@ static int take_time(const char *text, struct arguments *a, struct dl_error *err
                         "--time %.40s is no whole number of the service's time unit", text);
 }
 
-static int take_flag(int code, const char *value, struct arguments *a, struct dl_error *error)
+static int take_flag(int code, char *value, void *context, struct dl_error *error)
 {
+    struct arguments *a = context;
     switch (code) {
     case K:
         return dl_flag_uint("k", value, 1, DL_MSG_K_MAX, &a->k, error);
@@ -431,22 +432,8 @@ int dl_cmd_query(int argc, char **argv)
     int code;
     memset(&a, 0, sizeof(a));
     dl_rpc_flags_init(&a.rpc);
-    opterr = 0;
-    optind = 1;
-    while ((code = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
-        if (code == 'h' || code == HELP) {
-            help();
-            return DL_EXIT_OK;
-        }
-        if (code == '?') {
-            dl_flag_unknown("query", argc, argv, long_options);
-            return DL_EXIT_USAGE;
-        }
-        if (take_flag(code, optarg, &a, &error) != DL_OK) {
-            fprintf(stderr, "driftline query: %s\n", error.text);
-            return DL_EXIT_USAGE;
-        }
-    }
+    int flags = dl_flags_read("query", argc, argv, long_options, help, take_flag, &a);
+    if (flags != DL_FLAGS_GO_ON) return flags == DL_FLAGS_HELPED ? DL_EXIT_OK : DL_EXIT_USAGE;
     if (dl_rpc_flags_finish(&a.rpc, &error) != DL_OK) {
         fprintf(stderr, "driftline query: %s\n", error.text);
         return DL_EXIT_USAGE;

@@ -215,8 +215,9 @@ static const struct option options[] = {
     {"kafka", required_argument, NULL, 'k'},    {"json", no_argument, NULL, 'j'},
     {"help", no_argument, NULL, 'h'},           {0}};
 
-static int take_option(struct replay *r, int code, char *value, struct dl_error *error)
+static int take_option(int code, char *value, void *context, struct dl_error *error)
 {
+    struct replay *r = context;
     static const char *const encodings[] = {"protobuf", "json", NULL};
     static const char *const inputs[] = {"csv", "json", NULL};
     int choice = 0, status = DL_OK;
@@ -276,26 +277,11 @@ int dl_cmd_replay(int argc, char **argv)
 {
     struct replay r = {.format = DL_FORMAT_PROTOBUF};
     struct dl_error error = {""};
-    int code;
     dl_event_decoder_config_init(&r.decoder_config, dl_clock_wall_us());
     r.decoder_config.format = DL_FORMAT_CSV;
     dl_time_rules_init(&r.decoder_config.time, DL_TIME_TICKS, 0);
-    opterr = 0;
-    optind = 1;
-    while ((code = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        if (code == 'h') {
-            help();
-            return DL_EXIT_OK;
-        }
-        if (code == '?') {
-            dl_flag_unknown("replay", argc, argv, options);
-            return DL_EXIT_USAGE;
-        }
-        if (take_option(&r, code, optarg, &error) != DL_OK) {
-            fprintf(stderr, "driftline replay: %s\n", error.text);
-            return DL_EXIT_USAGE;
-        }
-    }
+    int flags = dl_flags_read("replay", argc, argv, options, help, take_option, &r);
+    if (flags != DL_FLAGS_GO_ON) return flags == DL_FLAGS_HELPED ? DL_EXIT_OK : DL_EXIT_USAGE;
     if (optind + 1 != argc || !r.brokers) {
         fprintf(stderr, "driftline replay: usage: driftline replay FILE --to BROKERS/TOPIC\n");
         return DL_EXIT_USAGE;

@@ -68,8 +68,9 @@ static void help(void)
            DL_SIMULATOR_SHIFTS_MAX);
 }
 
-static int take_flag(int code, const char *value, struct arguments *a, struct dl_error *error)
+static int take_flag(int code, char *value, void *context, struct dl_error *error)
 {
+    struct arguments *a = context;
     struct dl_simulator_config *s = &a->simulator;
     uint64_t number = 0;
     int64_t start_us = 0;
@@ -115,28 +116,11 @@ static int take_flag(int code, const char *value, struct arguments *a, struct dl
 
 static int parse(int argc, char **argv, struct arguments *a, int *done)
 {
-    struct dl_error error = {{0}};
-    int code;
-
     *a = (struct arguments){NULL, EVENTS_DEFAULT, dl_simulator_config_default};
-    *done = 0;
-    opterr = 0;
-    optind = 1;
-    while ((code = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
-        if (code == 'h' || code == HELP) {
-            help();
-            *done = 1;
-            return DL_EXIT_OK;
-        }
-        if (code == '?') {
-            dl_flag_unknown("simulate", argc, argv, long_options);
-            return DL_EXIT_USAGE;
-        }
-        if (take_flag(code, optarg, a, &error) != DL_OK) {
-            fprintf(stderr, "driftline simulate: %s\n", error.text);
-            return DL_EXIT_USAGE;
-        }
-    }
+    int flags = dl_flags_read("simulate", argc, argv, long_options, help, take_flag, a);
+    *done = flags == DL_FLAGS_HELPED;
+    if (*done) return DL_EXIT_OK;
+    if (flags == DL_FLAGS_WRONG) return DL_EXIT_USAGE;
     if (optind != argc) {
         fprintf(stderr, "driftline simulate: %s is no flag (--out names the file to write)\n",
                 argv[optind]);

@@ -69,8 +69,9 @@ static void help(void)
            "understood. --timeout is for the connection; a stream has no deadline.\n");
 }
 
-static int take_flag(int code, const char *value, struct arguments *a, struct dl_error *error)
+static int take_flag(int code, char *value, void *context, struct dl_error *error)
 {
+    struct arguments *a = context;
     switch (code) {
     case NODES:
         a->nodes = value;
@@ -175,25 +176,10 @@ int dl_cmd_subscribe(int argc, char **argv)
                    {"alerts", DL_METHOD_SUBSCRIBE_ALERTS}};
     struct arguments a;
     struct dl_error error = {""};
-    int code;
     memset(&a, 0, sizeof(a));
     dl_rpc_flags_init(&a.rpc);
-    opterr = 0;
-    optind = 1;
-    while ((code = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
-        if (code == 'h' || code == HELP) {
-            help();
-            return DL_EXIT_OK;
-        }
-        if (code == '?') {
-            dl_flag_unknown("subscribe", argc, argv, long_options);
-            return DL_EXIT_USAGE;
-        }
-        if (take_flag(code, optarg, &a, &error) != DL_OK) {
-            fprintf(stderr, "driftline subscribe: %s\n", error.text);
-            return DL_EXIT_USAGE;
-        }
-    }
+    int flags = dl_flags_read("subscribe", argc, argv, long_options, help, take_flag, &a);
+    if (flags != DL_FLAGS_GO_ON) return flags == DL_FLAGS_HELPED ? DL_EXIT_OK : DL_EXIT_USAGE;
     if (dl_rpc_flags_finish(&a.rpc, &error) != DL_OK) {
         fprintf(stderr, "driftline subscribe: %s\n", error.text);
         return DL_EXIT_USAGE;

@@ -183,8 +183,9 @@ static int take_model_flag(int code, const char *value, struct arguments *a, str
     return status;
 }
 
-static int take_flag(int code, char *value, struct arguments *a, struct dl_error *error)
+static int take_flag(int code, char *value, void *context, struct dl_error *error)
 {
+    struct arguments *a = context;
     static const char *const ties[] = {"strict", "stream", "shuffle", NULL};
     static const char *const negatives[] = {"random", "mixed", NULL};
     struct dl_train_options *t = &a->train;
@@ -247,30 +248,13 @@ static int take_flag(int code, char *value, struct arguments *a, struct dl_error
 /* DL_EXIT_OK to go on, else the exit code; *done: nothing more to do. */
 static int parse(int argc, char **argv, struct arguments *a, int *done)
 {
-    struct dl_error error = {{0}};
-    int code;
-
     memset(a, 0, sizeof *a);
     a->train = dl_train_options_default;
     a->train.network = dl_network_config_default;
-    *done = 0;
-    opterr = 0;
-    optind = 1;
-    while ((code = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
-        if (code == 'h' || code == HELP) {
-            help();
-            *done = 1;
-            return DL_EXIT_OK;
-        }
-        if (code == '?') {
-            dl_flag_unknown("train", argc, argv, long_options);
-            return DL_EXIT_USAGE;
-        }
-        if (take_flag(code, optarg, a, &error) != DL_OK) {
-            fprintf(stderr, "driftline train: %s\n", error.text);
-            return DL_EXIT_USAGE;
-        }
-    }
+    int flags = dl_flags_read("train", argc, argv, long_options, help, take_flag, a);
+    *done = flags == DL_FLAGS_HELPED;
+    if (*done) return DL_EXIT_OK;
+    if (flags == DL_FLAGS_WRONG) return DL_EXIT_USAGE;
     if (optind + 1 != argc || !a->out) {
         fprintf(stderr, "driftline train: %s (--help shows how)\n",
                 optind + 1 != argc ? "name one file to learn from"

@@ -133,3 +133,31 @@ void dl_flag_unknown(const char *command, int argc, char **argv, const struct op
         fprintf(stderr, "driftline %s: %s is no flag of this command (--help lists them)\n",
                 command, word);
 }
+
+int dl_flags_read(const char *command, int argc, char **argv, const struct option *options,
+                  void (*help)(void),
+                  int (*take)(int code, char *value, void *context, struct dl_error *error),
+                  void *context)
+{
+    struct dl_error error = {""};
+    int code, help_code = 'h';
+    for (size_t k = 0; options[k].name; k++)
+        if (strcmp(options[k].name, "help") == 0) help_code = options[k].val;
+    opterr = 0;
+    optind = 1;
+    while ((code = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        if (code == 'h' || code == help_code) {
+            help();
+            return DL_FLAGS_HELPED;
+        }
+        if (code == '?') {
+            dl_flag_unknown(command, argc, argv, options);
+            return DL_FLAGS_WRONG;
+        }
+        if (take(code, optarg, context, &error) != DL_OK) {
+            fprintf(stderr, "driftline %s: %s\n", command, error.text);
+            return DL_FLAGS_WRONG;
+        }
+    }
+    return DL_FLAGS_GO_ON;
+}

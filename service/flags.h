@@ -46,6 +46,17 @@ int dl_flag_data(int code, char *text, struct dl_dataset_options *options, struc
 /* Their part of --help. */
 void dl_flag_data_help(FILE *out);
 
+/* Reads a command's flags (getopt_long; `options` ends with zeros and has
+ * "help"): each goes to `take` with its code, its value and `context`. The
+ * words that are left stand from argv[optind] on. Returns DL_FLAGS_GO_ON;
+ * DL_FLAGS_HELPED after --help; DL_FLAGS_WRONG when a line on standard error
+ * said what is wrong. */
+enum { DL_FLAGS_WRONG = -1, DL_FLAGS_HELPED = 0, DL_FLAGS_GO_ON = 1 };
+int dl_flags_read(const char *command, int argc, char **argv, const struct option *options,
+                  void (*help)(void),
+                  int (*take)(int code, char *value, void *context, struct dl_error *error),
+                  void *context);
+
 /* For getopt_long's '?': says which word it was, and what may have been meant.
  * `options` ends with zeros. */
 void dl_flag_unknown(const char *command, int argc, char **argv, const struct option *options);

@@ -30,7 +30,7 @@ static void make(uint64_t seed, uint32_t feature_count)
         case 0:
             break;
         case 1:
-            time++;
+            time = (int64_t)((uint64_t)time + 1);
             ordinal++;
             break;
         case 2:

@@ -37,16 +37,16 @@
 const struct dl_train_options dl_train_options_default = {
     .ties = DL_TIES_STREAM,
     .historical_share = 0.1,
-    .epochs = 6,
+    .epochs = 10,
     .positives = 8000,
-    .batch = 50,
+    .batch = 100,
     .rate = 2e-3,
     .weight_decay = 0.01,
     .clip_norm = 1,
     .rate_floor = 0.1,
     .warmup_steps = 20,
     .averaging = 0.99,
-    .patience = 2,
+    .patience = 5,
     .validation_events = 3000,
 };
 

@@ -131,6 +131,7 @@ static int train_model(struct demo *demo, const struct dl_dataset *dataset, stru
     options.ties = DL_TIES_STREAM;
     options.epochs = 3;
     options.positives = 6000;
+    options.batch = 50; /* short training: more steps */
     options.seed = demo->seed;
     options.threads = (uint32_t)demo->threads;
     options.progress = dl_progress_line_hook(&demo->line);

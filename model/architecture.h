@@ -23,7 +23,7 @@ struct dl_network {
 
 /* Tokens of a batch: large enough for the matrix products, small enough for the
  * second-level cache. */
-#define DL_BATCH_ROWS 512
+#define DL_BATCH_ROWS 144
 
 struct dl_workspace {
     void *memory;

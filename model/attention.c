@@ -55,6 +55,24 @@ static void observe(const dl_real *mix, uint32_t n, size_t row, uint32_t heads,
     }
 }
 
+/* C (m, n) = A (m, k) · B (k, n), each with its strides as in struct dl_gemm. */
+static void multiply(const struct dl_kernels *kernels, size_t m, size_t n, size_t k,
+                     const dl_real *a, size_t a_row, size_t a_column, const dl_real *b,
+                     size_t b_row, size_t b_panel, dl_real *c, size_t c_row)
+{
+    kernels->gemm(&(struct dl_gemm){.m = m,
+                                    .n = n,
+                                    .k = k,
+                                    .a = a,
+                                    .a_row = a_row,
+                                    .a_column = a_column,
+                                    .b = b,
+                                    .b_row = b_row,
+                                    .b_panel = b_panel,
+                                    .c = c,
+                                    .c_row = c_row});
+}
+
 void dl_attention_forward(const struct dl_kernels *kernels, const struct dl_attention_shape *shape,
                           dl_real lambda, uint32_t n, const dl_real *qkv, dl_real *maps,
                           size_t head_stride, dl_real *out, struct dl_attention_scratch *scratch,
@@ -69,35 +87,17 @@ void dl_attention_forward(const struct dl_kernels *kernels, const struct dl_atte
             const dl_real *q = qkv + m * all + h * width, *k = q + shape->maps * all;
             dl_real *a = a1 + m * n * row;
             kernels->pack_transposed(width, n, k, shape->row, scratch->packed);
-            kernels->gemm(&(struct dl_gemm){.m = n,
-                                            .n = n,
-                                            .k = width,
-                                            .a = q,
-                                            .a_row = shape->row,
-                                            .a_column = 1,
-                                            .b = scratch->packed,
-                                            .b_row = DL_PANEL,
-                                            .b_panel = DL_PANEL * width,
-                                            .c = a,
-                                            .c_row = row});
+            multiply(kernels, n, row, width, q, shape->row, 1, scratch->packed, DL_PANEL,
+                     DL_PANEL * width, a, row);
             kernels->softmax(n, n, scale, a, row);
         }
         if (shape->maps == 2) {
             mix = scratch->mix;
-            kernels->difference(n, n, lambda, a1, a1 + n * row, mix, row);
+            kernels->difference(n, row, lambda, a1, a1 + n * row, mix, row);
         }
         if (observed) observe(mix, n, row, shape->heads, observed, layer);
-        kernels->gemm(&(struct dl_gemm){.m = n,
-                                        .n = width,
-                                        .k = n,
-                                        .a = mix,
-                                        .a_row = row,
-                                        .a_column = 1,
-                                        .b = qkv + 2 * shape->maps * all + h * width,
-                                        .b_row = shape->row,
-                                        .b_panel = DL_PANEL,
-                                        .c = out + h * width,
-                                        .c_row = all});
+        multiply(kernels, n, width, n, mix, row, 1, qkv + 2 * shape->maps * all + h * width,
+                 shape->row, DL_PANEL, out + h * width, all);
     }
 }
 
@@ -121,60 +121,24 @@ dl_real dl_attention_backward(const struct dl_kernels *kernels,
         const dl_real *a1 = maps + h * head_stride, *mix = a1;
         dl_real *dm = scratch->d[0];
         if (shape->maps == 2) {
-            kernels->difference(n, n, lambda, a1, a1 + n * row, scratch->mix, row);
+            kernels->difference(n, row, lambda, a1, a1 + n * row, scratch->mix, row);
             mix = scratch->mix;
         }
-        kernels->gemm(&(struct dl_gemm){.m = n,
-                                        .n = width,
-                                        .k = n,
-                                        .a = mix,
-                                        .a_row = 1,
-                                        .a_column = row,
-                                        .b = dout + h * width,
-                                        .b_row = all,
-                                        .b_panel = DL_PANEL,
-                                        .c = dqkv + v_at + h * width,
-                                        .c_row = shape->row});
+        multiply(kernels, n, width, n, mix, 1, row, dout + h * width, all, DL_PANEL,
+                 dqkv + v_at + h * width, shape->row);
         kernels->pack_transposed(width, n, qkv + v_at + h * width, shape->row, scratch->packed);
-        kernels->gemm(&(struct dl_gemm){.m = n,
-                                        .n = n,
-                                        .k = width,
-                                        .a = dout + h * width,
-                                        .a_row = all,
-                                        .a_column = 1,
-                                        .b = scratch->packed,
-                                        .b_row = DL_PANEL,
-                                        .b_panel = DL_PANEL * width,
-                                        .c = dm,
-                                        .c_row = row});
+        multiply(kernels, n, row, width, dout + h * width, all, 1, scratch->packed, DL_PANEL,
+                 DL_PANEL * width, dm, row);
         for (size_t m = 0; m < shape->maps; m++) {
             const size_t q_at = m * all + h * width, k_at = q_at + shape->maps * all;
             dl_real *ds = scratch->d[1 + m];
-            dl_real sum = kernels->softmax_backward(n, n, m == 0 ? scale : -lambda * scale,
+            dl_real sum = kernels->softmax_backward(n, row, m == 0 ? scale : -lambda * scale,
                                                     a1 + m * n * row, dm, ds, row);
             if (m == 1) dlambda -= sum;
-            kernels->gemm(&(struct dl_gemm){.m = n,
-                                            .n = width,
-                                            .k = n,
-                                            .a = ds,
-                                            .a_row = row,
-                                            .a_column = 1,
-                                            .b = qkv + k_at,
-                                            .b_row = shape->row,
-                                            .b_panel = DL_PANEL,
-                                            .c = dqkv + q_at,
-                                            .c_row = shape->row});
-            kernels->gemm(&(struct dl_gemm){.m = n,
-                                            .n = width,
-                                            .k = n,
-                                            .a = ds,
-                                            .a_row = 1,
-                                            .a_column = row,
-                                            .b = qkv + q_at,
-                                            .b_row = shape->row,
-                                            .b_panel = DL_PANEL,
-                                            .c = dqkv + k_at,
-                                            .c_row = shape->row});
+            multiply(kernels, n, width, n, ds, row, 1, qkv + k_at, shape->row, DL_PANEL,
+                     dqkv + q_at, shape->row);
+            multiply(kernels, n, width, n, ds, 1, row, qkv + q_at, shape->row, DL_PANEL,
+                     dqkv + k_at, shape->row);
         }
     }
     return dlambda;

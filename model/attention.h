@@ -17,10 +17,10 @@ struct dl_attention_shape {
     uint32_t row; /* (2 maps + 1) · heads · width */
 };
 
-/* Row length of a map over n tokens. */
+/* Row length of a map over n tokens; the padding is 0. */
 static inline size_t dl_attention_row(size_t n)
 {
-    return (n + 7) / 8 * 8;
+    return dl_padded(n);
 }
 
 /* Scratch for one sequence of up to n_max tokens. */

@@ -396,16 +396,12 @@ static void dropout(const struct dl_network *network, const struct dl_batch *bat
 {
     if (!pass->has_dropout) return;
     const size_t d = network->config.width;
-    const uint64_t limit = (uint64_t)((double)network->config.dropout * 65536);
+    const uint32_t limit = (uint32_t)((double)network->config.dropout * 65536);
     const dl_real scale = (dl_real)(65536.0 / (65536.0 - (double)limit));
     for (uint32_t p = 0; p < batch->pairs; p++) {
-        uint64_t key = dl_mix64(batch->place[p] ^ dl_mix64(block + 1));
-        size_t end = batch->start[p + 1] * d;
-        for (size_t i = batch->start[p] * d; i < end; i += 4) { /* d is even, n even or odd */
-            uint64_t bits = dl_mix64(key + i - batch->start[p] * d);
-            for (size_t j = i; j < i + 4 && j < end; j++, bits >>= 16)
-                x[j] = (bits & 0xffff) < limit ? 0 : x[j] * scale;
-        }
+        uint32_t key = (uint32_t)(dl_mix64(batch->place[p] ^ dl_mix64(block + 1)) >> 32);
+        size_t at = batch->start[p] * d, count = batch->start[p + 1] * d - at;
+        network->kernels->dropout(count, key, limit, scale, x + at);
     }
 }
 

@@ -22,6 +22,7 @@
  *   exp                     3e-7 relative, for −87 ≤ x ≤ 88; clamped beyond
  *   cos_sin                 2e-6 absolute, for |x| ≤ 1e5
  *   rotate                  2ε relative to the pair's length
+ *   dropout                 exact
  *   add, column_sums        rows · 2ε · Σ|x|
  *   square_sum              1e-6 relative (accumulated in double)
  *   adamw                   1e-6 relative + 1e-9
@@ -74,7 +75,15 @@ static inline size_t dl_packed_size(size_t k, size_t n)
  * rows: source (k, n) with row length `row`; transposed: source (n, k). */
 typedef void dl_pack_fn(size_t k, size_t n, const dl_real *source, size_t row, dl_real *packed);
 
-/* x (rows, n; row length `row`) = softmax(scale · x) by row, in place. n > 0. */
+/* Rows of a softmax and of what goes with it are padded to whole vectors. */
+#define DL_PAD 8
+static inline size_t dl_padded(size_t n)
+{
+    return (n + DL_PAD - 1) / DL_PAD * DL_PAD;
+}
+
+/* x (rows, n; row length `row` ≥ dl_padded(n)) = softmax(scale · x) by row, in
+ * place; the padding is read, ignored and set to 0. n > 0. */
 typedef void dl_softmax_fn(size_t rows, size_t n, dl_real scale, dl_real *x, size_t row);
 
 /* out = a1 − λ · a2, all (rows, n) with row length `row`; out may be a1. */
@@ -120,6 +129,13 @@ typedef void dl_rotate_fn(size_t rows, size_t heads, size_t h, dl_real *x, size_
                           const uint32_t *position, const dl_real *cosine, const dl_real *sine,
                           int sign);
 
+/* Dropout in place, forward and backward alike: element i becomes 0 where the
+ * upper half of a hash of key and i is below `limit` (of 65536), else x · scale.
+ * The hash is the same in every tier:
+ *   h = key + i;  h ^= h >> 16;  h *= 0x7feb352d;  h ^= h >> 15;  h *= 0x846ca68b;
+ *   h ^= h >> 16                     (Wellons' lowbias32, all modulo 2^32) */
+typedef void dl_dropout_fn(size_t n, uint32_t key, uint32_t limit, dl_real scale, dl_real *x);
+
 /* y += x. */
 typedef void dl_add_fn(size_t n, const dl_real *x, dl_real *y);
 /* sums (n) += the sum over rows of x (rows, n). */
@@ -152,6 +168,7 @@ struct dl_kernels {
     dl_exp_fn *exp;
     dl_cos_sin_fn *cos_sin;
     dl_rotate_fn *rotate;
+    dl_dropout_fn *dropout;
     dl_add_fn *add;
     dl_column_sums_fn *column_sums;
     dl_square_sum_fn *square_sum;

@@ -33,21 +33,31 @@ INLINE float max_of(__m256 x)
     return _mm_cvtss_f32(_mm_max_ss(y, _mm_shuffle_ps(y, y, 1)));
 }
 
-/* ---- matrix product -------------------------------------------------------- */
-
-enum tail { WHOLE, WIDE, NARROW }; /* columns of the tile: 16, 9..15, 1..8 */
-
-INLINE __m256 load(const float *x, int masked, __m256i mask)
+/* Masked stores are slow on some processors, so whole vectors avoid them:
+ * `masked` is a constant at every call. */
+INLINE __m256 load(const float *x, const int masked, __m256i mask)
 {
     return masked ? _mm256_maskload_ps(x, mask) : _mm256_loadu_ps(x);
 }
+
+INLINE void store(float *x, const int masked, __m256i mask, __m256 value)
+{
+    if (masked)
+        _mm256_maskstore_ps(x, mask, value);
+    else
+        _mm256_storeu_ps(x, value);
+}
+
+/* ---- matrix product -------------------------------------------------------- */
+
+enum tail { WHOLE, WIDE, HALF, NARROW }; /* columns of the tile: 16, 9..15, 8, 1..7 */
 
 /* One tile of `rows` × (16 or fewer) columns. `rows` and `tail` are constants at
  * every call, so the loops unroll and the accumulators stay in registers. */
 INLINE void tile(const struct dl_gemm *g, const float *a, const float *b, float *c,
                  const float *bias, const int rows, const enum tail tail, __m256i mask)
 {
-    const int two = tail != NARROW;
+    const int two = tail == WHOLE || tail == WIDE;
     __m256 sum[ROWS_MAX][2];
     __m256 bias0 = _mm256_setzero_ps(), bias1 = bias0;
     if (bias != NULL) {
@@ -79,12 +89,8 @@ INLINE void tile(const struct dl_gemm *g, const float *a, const float *b, float 
             sum[i][0] = _mm256_add_ps(load(to, tail == NARROW, mask), sum[i][0]);
             if (two) sum[i][1] = _mm256_add_ps(load(to + LANES, tail == WIDE, mask), sum[i][1]);
         }
-        if (tail == NARROW)
-            _mm256_maskstore_ps(to, mask, sum[i][0]);
-        else
-            _mm256_storeu_ps(to, sum[i][0]);
-        if (tail == WIDE) _mm256_maskstore_ps(to + LANES, mask, sum[i][1]);
-        if (tail == WHOLE) _mm256_storeu_ps(to + LANES, sum[i][1]);
+        store(to, tail == NARROW, mask, sum[i][0]);
+        if (two) store(to + LANES, tail == WIDE, mask, sum[i][1]);
     }
 }
 
@@ -134,6 +140,8 @@ static void gemm(const struct dl_gemm *g)
                     tile_rows(g, a, b, c, bias, rows, WHOLE, _mm256_setzero_si256());
                 else if (columns > LANES)
                     tile_rows(g, a, b, c, bias, rows, WIDE, mask_of(columns - LANES));
+                else if (columns == LANES)
+                    tile_rows(g, a, b, c, bias, rows, HALF, _mm256_setzero_si256());
                 else
                     tile_rows(g, a, b, c, bias, rows, NARROW, mask_of(columns));
             }
@@ -222,52 +230,58 @@ INLINE __m256 exp8(__m256 x)
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(y), exponent));
 }
 
+INLINE void exp_at(const float *x, float *y, const int masked, __m256i mask)
+{
+    store(y, masked, mask, exp8(load(x, masked, mask)));
+}
+
 static void exponential(size_t n, const float *x, float *y)
 {
-    for (size_t i = 0; i < n; i += LANES) {
-        __m256i mask = mask_of(n - i);
-        _mm256_maskstore_ps(y + i, mask, exp8(_mm256_maskload_ps(x + i, mask)));
-    }
+    const size_t whole = n / LANES * LANES;
+    for (size_t i = 0; i < whole; i += LANES) exp_at(x + i, y + i, 0, _mm256_setzero_si256());
+    if (whole < n) exp_at(x + whole, y + whole, 1, mask_of(n - whole));
 }
 
 /* x = k·π/2 + r with |r| ≤ π/4; k mod 4 picks and signs the two series. π/2 in
  * three parts, the first two short enough that k times them is exact. */
-static void cos_sin(size_t n, const float *x, float *c, float *s)
+INLINE void cos_sin_at(const float *x, float *c, float *s, const int masked, __m256i mask)
 {
     const __m256 one = _mm256_set1_ps(1.0f);
-    for (size_t i = 0; i < n; i += LANES) {
-        __m256i mask = mask_of(n - i);
-        __m256 v = _mm256_maskload_ps(x + i, mask);
-        __m256 k = _mm256_round_ps(_mm256_mul_ps(v, _mm256_set1_ps(0.636619772f)),
-                                   _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-        __m256 r = _mm256_fnmadd_ps(k, _mm256_set1_ps(1.5703125f), v);
-        r = _mm256_fnmadd_ps(k, _mm256_set1_ps(4.837512969970703125e-4f), r);
-        r = _mm256_fnmadd_ps(k, _mm256_set1_ps(7.5497899548918821e-8f), r);
-        __m256 q = _mm256_mul_ps(r, r);
-        __m256 sine = _mm256_set1_ps(1.0f / 362880);
-        sine = _mm256_fmadd_ps(sine, q, _mm256_set1_ps(-1.0f / 5040));
-        sine = _mm256_fmadd_ps(sine, q, _mm256_set1_ps(1.0f / 120));
-        sine = _mm256_fmadd_ps(sine, q, _mm256_set1_ps(-1.0f / 6));
-        sine = _mm256_fmadd_ps(_mm256_mul_ps(sine, q), r, r);
-        __m256 cosine = _mm256_set1_ps(-1.0f / 3628800);
-        cosine = _mm256_fmadd_ps(cosine, q, _mm256_set1_ps(1.0f / 40320));
-        cosine = _mm256_fmadd_ps(cosine, q, _mm256_set1_ps(-1.0f / 720));
-        cosine = _mm256_fmadd_ps(cosine, q, _mm256_set1_ps(1.0f / 24));
-        cosine = _mm256_fmadd_ps(cosine, q, _mm256_set1_ps(-0.5f));
-        cosine = _mm256_fmadd_ps(cosine, q, one);
-        __m256i quarter = _mm256_cvtps_epi32(k);
-        /* Odd quarters swap the two; bit 1 of k flips sine, of k + 1 cosine. */
-        __m256 odd = _mm256_castsi256_ps(_mm256_slli_epi32(quarter, 31));
-        __m256i bit = _mm256_set1_epi32(2);
-        __m256 flip_s = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_and_si256(quarter, bit), 30));
-        __m256 flip_c = _mm256_castsi256_ps(_mm256_slli_epi32(
-            _mm256_and_si256(_mm256_add_epi32(quarter, _mm256_set1_epi32(1)), bit), 30));
-        _mm256_maskstore_ps(c + i, mask,
-                            _mm256_xor_ps(_mm256_blendv_ps(cosine, sine, odd), flip_c));
-        if (s)
-            _mm256_maskstore_ps(s + i, mask,
-                                _mm256_xor_ps(_mm256_blendv_ps(sine, cosine, odd), flip_s));
-    }
+    __m256 v = load(x, masked, mask);
+    __m256 k = _mm256_round_ps(_mm256_mul_ps(v, _mm256_set1_ps(0.636619772f)),
+                               _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m256 r = _mm256_fnmadd_ps(k, _mm256_set1_ps(1.5703125f), v);
+    r = _mm256_fnmadd_ps(k, _mm256_set1_ps(4.837512969970703125e-4f), r);
+    r = _mm256_fnmadd_ps(k, _mm256_set1_ps(7.5497899548918821e-8f), r);
+    __m256 q = _mm256_mul_ps(r, r);
+    __m256 sine = _mm256_set1_ps(1.0f / 362880);
+    sine = _mm256_fmadd_ps(sine, q, _mm256_set1_ps(-1.0f / 5040));
+    sine = _mm256_fmadd_ps(sine, q, _mm256_set1_ps(1.0f / 120));
+    sine = _mm256_fmadd_ps(sine, q, _mm256_set1_ps(-1.0f / 6));
+    sine = _mm256_fmadd_ps(_mm256_mul_ps(sine, q), r, r);
+    __m256 cosine = _mm256_set1_ps(-1.0f / 3628800);
+    cosine = _mm256_fmadd_ps(cosine, q, _mm256_set1_ps(1.0f / 40320));
+    cosine = _mm256_fmadd_ps(cosine, q, _mm256_set1_ps(-1.0f / 720));
+    cosine = _mm256_fmadd_ps(cosine, q, _mm256_set1_ps(1.0f / 24));
+    cosine = _mm256_fmadd_ps(cosine, q, _mm256_set1_ps(-0.5f));
+    cosine = _mm256_fmadd_ps(cosine, q, one);
+    __m256i quarter = _mm256_cvtps_epi32(k);
+    /* Odd quarters swap the two; bit 1 of k flips sine, of k + 1 cosine. */
+    __m256 odd = _mm256_castsi256_ps(_mm256_slli_epi32(quarter, 31));
+    __m256i bit = _mm256_set1_epi32(2);
+    __m256 flip_s = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_and_si256(quarter, bit), 30));
+    __m256 flip_c = _mm256_castsi256_ps(_mm256_slli_epi32(
+        _mm256_and_si256(_mm256_add_epi32(quarter, _mm256_set1_epi32(1)), bit), 30));
+    store(c, masked, mask, _mm256_xor_ps(_mm256_blendv_ps(cosine, sine, odd), flip_c));
+    if (s) store(s, masked, mask, _mm256_xor_ps(_mm256_blendv_ps(sine, cosine, odd), flip_s));
+}
+
+static void cos_sin(size_t n, const float *x, float *c, float *s)
+{
+    const size_t whole = n / LANES * LANES;
+    for (size_t i = 0; i < whole; i += LANES)
+        cos_sin_at(x + i, c + i, s ? s + i : NULL, 0, _mm256_setzero_si256());
+    if (whole < n) cos_sin_at(x + whole, c + whole, s ? s + whole : NULL, 1, mask_of(n - whole));
 }
 
 /* σ(2u) of the tanh form of GELU. */
@@ -279,67 +293,61 @@ INLINE __m256 gelu_gate(__m256 x)
     return _mm256_div_ps(_mm256_set1_ps(1.0f), _mm256_add_ps(_mm256_set1_ps(1.0f), e));
 }
 
+INLINE void gelu_at(const float *x, float *y, const int masked, __m256i mask)
+{
+    __m256 v = load(x, masked, mask);
+    store(y, masked, mask, _mm256_mul_ps(v, gelu_gate(v)));
+}
+
 static void gelu(size_t n, const float *x, float *y)
 {
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        __m256 v = _mm256_loadu_ps(x + i);
-        _mm256_storeu_ps(y + i, _mm256_mul_ps(v, gelu_gate(v)));
-    }
-    if (i < n) {
-        __m256i mask = mask_of(n - i);
-        __m256 v = _mm256_maskload_ps(x + i, mask);
-        _mm256_maskstore_ps(y + i, mask, _mm256_mul_ps(v, gelu_gate(v)));
-    }
+    const size_t whole = n / LANES * LANES;
+    for (size_t i = 0; i < whole; i += LANES) gelu_at(x + i, y + i, 0, _mm256_setzero_si256());
+    if (whole < n) gelu_at(x + whole, y + whole, 1, mask_of(n - whole));
+}
+
+INLINE void gelu_backward_at(const float *x, const float *dy, float *dx, const int masked,
+                             __m256i mask)
+{
+    __m256 v = load(x, masked, mask), s = gelu_gate(v);
+    __m256 slope = _mm256_fmadd_ps(_mm256_mul_ps(v, v), _mm256_set1_ps(1.59576912f * 3 * 0.044715f),
+                                   _mm256_set1_ps(1.59576912f));
+    __m256 rest = _mm256_mul_ps(_mm256_mul_ps(v, s),
+                                _mm256_mul_ps(_mm256_sub_ps(_mm256_set1_ps(1.0f), s), slope));
+    store(dx, masked, mask, _mm256_mul_ps(load(dy, masked, mask), _mm256_add_ps(s, rest)));
 }
 
 static void gelu_backward(size_t n, const float *x, const float *dy, float *dx)
 {
-    const __m256 one = _mm256_set1_ps(1.0f);
-    for (size_t i = 0; i < n; i += LANES) {
-        __m256i mask = mask_of(n - i);
-        __m256 v = _mm256_maskload_ps(x + i, mask);
-        __m256 s = gelu_gate(v);
-        __m256 slope =
-            _mm256_fmadd_ps(_mm256_mul_ps(v, v), _mm256_set1_ps(1.59576912f * 3 * 0.044715f),
-                            _mm256_set1_ps(1.59576912f));
-        __m256 rest =
-            _mm256_mul_ps(_mm256_mul_ps(v, s), _mm256_mul_ps(_mm256_sub_ps(one, s), slope));
-        __m256 d = _mm256_mul_ps(_mm256_maskload_ps(dy + i, mask), _mm256_add_ps(s, rest));
-        _mm256_maskstore_ps(dx + i, mask, d);
-    }
+    const size_t whole = n / LANES * LANES;
+    for (size_t i = 0; i < whole; i += LANES)
+        gelu_backward_at(x + i, dy + i, dx + i, 0, _mm256_setzero_si256());
+    if (whole < n) gelu_backward_at(x + whole, dy + whole, dx + whole, 1, mask_of(n - whole));
 }
 
 /* ---- rows ------------------------------------------------------------------- */
 
+/* The padding makes every row whole vectors; only the last needs care. */
 static void softmax(size_t rows, size_t n, float scale, float *x, size_t row)
 {
-    const size_t whole = n / LANES * LANES;
-    const __m256i mask = mask_of(n - whole);
+    const size_t last = (n - 1) / LANES * LANES;
+    const __m256 valid = _mm256_castsi256_ps(mask_of(n - last));
     const __m256 low = _mm256_set1_ps(-INFINITY), factor = _mm256_set1_ps(scale);
     for (size_t i = 0; i < rows; i++, x += row) {
-        __m256 top = low, sum = _mm256_setzero_ps(), v = low;
-        for (size_t j = 0; j < whole; j += LANES) top = _mm256_max_ps(top, _mm256_loadu_ps(x + j));
-        if (whole < n) {
-            v = _mm256_blendv_ps(low, _mm256_maskload_ps(x + whole, mask),
-                                 _mm256_castsi256_ps(mask));
-            top = _mm256_max_ps(top, v);
-        }
+        __m256 end = _mm256_blendv_ps(low, _mm256_loadu_ps(x + last), valid), top = end;
+        for (size_t j = 0; j < last; j += LANES) top = _mm256_max_ps(top, _mm256_loadu_ps(x + j));
         top = _mm256_set1_ps(max_of(top));
-        for (size_t j = 0; j < whole; j += LANES) {
+        end = _mm256_and_ps(exp8(_mm256_mul_ps(factor, _mm256_sub_ps(end, top))), valid);
+        __m256 sum = _mm256_setzero_ps();
+        for (size_t j = 0; j < last; j += LANES) {
             __m256 e = exp8(_mm256_mul_ps(factor, _mm256_sub_ps(_mm256_loadu_ps(x + j), top)));
             _mm256_storeu_ps(x + j, e);
             sum = _mm256_add_ps(sum, e);
         }
-        if (whole < n) {
-            v = exp8(_mm256_mul_ps(factor, _mm256_sub_ps(v, top)));
-            v = _mm256_and_ps(v, _mm256_castsi256_ps(mask));
-            sum = _mm256_add_ps(sum, v);
-        }
-        __m256 share = _mm256_set1_ps(1.0f / sum_of(sum));
-        for (size_t j = 0; j < whole; j += LANES)
+        __m256 share = _mm256_set1_ps(1.0f / sum_of(_mm256_add_ps(sum, end)));
+        for (size_t j = 0; j < last; j += LANES)
             _mm256_storeu_ps(x + j, _mm256_mul_ps(_mm256_loadu_ps(x + j), share));
-        if (whole < n) _mm256_maskstore_ps(x + whole, mask, _mm256_mul_ps(v, share));
+        _mm256_storeu_ps(x + last, _mm256_mul_ps(end, share));
     }
 }
 
@@ -421,56 +429,95 @@ static void rmsnorm(size_t rows, size_t n, const float *x, size_t x_row, const f
     }
 }
 
+INLINE void rmsnorm_backward_at(const float *x, const float *gain, const float *dy, float *dx,
+                                float *dgain, __m256 factor, __m256 back, int accumulate,
+                                const int masked, __m256i mask)
+{
+    __m256 v = load(x, masked, mask), d = _mm256_mul_ps(load(dy, masked, mask), factor);
+    if (dgain) store(dgain, masked, mask, _mm256_fmadd_ps(d, v, load(dgain, masked, mask)));
+    if (gain) d = _mm256_mul_ps(d, load(gain, masked, mask));
+    d = _mm256_fnmadd_ps(back, v, d);
+    if (accumulate) d = _mm256_add_ps(d, load(dx, masked, mask));
+    store(dx, masked, mask, d);
+}
+
 static void rmsnorm_backward(size_t rows, size_t n, const float *x, size_t x_row, const float *gain,
                              float scale, const float *inverse, const float *dy, size_t dy_row,
                              float *dx, size_t dx_row, int accumulate, float *dgain)
 {
-    const __m256 ones = _mm256_set1_ps(1.0f);
+    const size_t whole = n / LANES * LANES;
+    const __m256i mask = mask_of(n - whole), none = _mm256_setzero_si256();
     for (size_t i = 0; i < rows; i++, x += x_row, dy += dy_row, dx += dx_row) {
         float r = inverse[i];
         __m256 sum = _mm256_setzero_ps();
-        for (size_t j = 0; j < n; j += LANES) {
-            __m256i mask = mask_of(n - j);
-            __m256 g = gain ? _mm256_maskload_ps(gain + j, mask) : ones;
-            __m256 v =
-                _mm256_mul_ps(_mm256_maskload_ps(dy + j, mask), _mm256_maskload_ps(x + j, mask));
-            sum = _mm256_fmadd_ps(v, g, sum);
+        for (size_t j = 0; j < whole; j += LANES) {
+            __m256 v = _mm256_mul_ps(_mm256_loadu_ps(dy + j), _mm256_loadu_ps(x + j));
+            sum = gain ? _mm256_fmadd_ps(v, _mm256_loadu_ps(gain + j), sum) : _mm256_add_ps(sum, v);
+        }
+        if (whole < n) {
+            __m256 v = _mm256_mul_ps(load(dy + whole, 1, mask), load(x + whole, 1, mask));
+            sum =
+                gain ? _mm256_fmadd_ps(v, load(gain + whole, 1, mask), sum) : _mm256_add_ps(sum, v);
         }
         __m256 back = _mm256_set1_ps(sum_of(sum) * scale / (float)n * r * r * r);
         __m256 factor = _mm256_set1_ps(scale * r);
-        for (size_t j = 0; j < n; j += LANES) {
-            __m256i mask = mask_of(n - j);
-            __m256 v = _mm256_maskload_ps(x + j, mask);
-            __m256 d = _mm256_mul_ps(_mm256_maskload_ps(dy + j, mask), factor);
-            if (dgain)
-                _mm256_maskstore_ps(dgain + j, mask,
-                                    _mm256_fmadd_ps(d, v, _mm256_maskload_ps(dgain + j, mask)));
-            if (gain) d = _mm256_mul_ps(d, _mm256_maskload_ps(gain + j, mask));
-            d = _mm256_fnmadd_ps(back, v, d);
-            if (accumulate) d = _mm256_add_ps(d, _mm256_maskload_ps(dx + j, mask));
-            _mm256_maskstore_ps(dx + j, mask, d);
-        }
+        for (size_t j = 0; j < whole; j += LANES)
+            rmsnorm_backward_at(x + j, gain ? gain + j : NULL, dy + j, dx + j,
+                                dgain ? dgain + j : NULL, factor, back, accumulate, 0, none);
+        if (whole < n)
+            rmsnorm_backward_at(x + whole, gain ? gain + whole : NULL, dy + whole, dx + whole,
+                                dgain ? dgain + whole : NULL, factor, back, accumulate, 1, mask);
+    }
+}
+
+/* Lanes j of all heads of a row. */
+INLINE void rotate_at(size_t heads, size_t h, float *low, const float *cosine, const float *sine,
+                      __m256 flip, const int masked, __m256i mask)
+{
+    __m256 c = load(cosine, masked, mask), s = _mm256_xor_ps(load(sine, masked, mask), flip);
+    for (size_t head = 0; head < heads; head++, low += 2 * h) {
+        __m256 a = load(low, masked, mask), b = load(low + h, masked, mask);
+        store(low, masked, mask, _mm256_fmsub_ps(a, c, _mm256_mul_ps(b, s)));
+        store(low + h, masked, mask, _mm256_fmadd_ps(b, c, _mm256_mul_ps(a, s)));
     }
 }
 
 static void rotate(size_t rows, size_t heads, size_t h, float *x, size_t x_row,
                    const uint32_t *position, const float *cosine, const float *sine, int sign)
 {
+    const size_t whole = h / LANES * LANES;
+    const __m256i mask = mask_of(h - whole);
     const __m256 flip = _mm256_set1_ps(sign < 0 ? -0.0f : 0.0f);
     for (size_t i = 0; i < rows; i++, x += x_row) {
-        for (size_t j = 0; j < h; j += LANES) {
-            __m256i mask = mask_of(h - j);
-            __m256 c = _mm256_maskload_ps(cosine + position[i] * h + j, mask);
-            __m256 s = _mm256_xor_ps(_mm256_maskload_ps(sine + position[i] * h + j, mask), flip);
-            float *low = x + j;
-            for (size_t head = 0; head < heads; head++, low += 2 * h) {
-                __m256 a = _mm256_maskload_ps(low, mask);
-                __m256 b = _mm256_maskload_ps(low + h, mask);
-                _mm256_maskstore_ps(low, mask, _mm256_fmsub_ps(a, c, _mm256_mul_ps(b, s)));
-                _mm256_maskstore_ps(low + h, mask, _mm256_fmadd_ps(b, c, _mm256_mul_ps(a, s)));
-            }
-        }
+        const float *c = cosine + position[i] * h, *s = sine + position[i] * h;
+        for (size_t j = 0; j < whole; j += LANES)
+            rotate_at(heads, h, x + j, c + j, s + j, flip, 0, mask);
+        if (whole < h) rotate_at(heads, h, x + whole, c + whole, s + whole, flip, 1, mask);
     }
+}
+
+INLINE void dropout_at(__m256i index, __m256i limit, __m256 scale, float *x, const int masked,
+                       __m256i mask)
+{
+    __m256i h = _mm256_xor_si256(index, _mm256_srli_epi32(index, 16));
+    h = _mm256_mullo_epi32(h, _mm256_set1_epi32(0x7feb352d));
+    h = _mm256_xor_si256(h, _mm256_srli_epi32(h, 15));
+    h = _mm256_mullo_epi32(h, _mm256_set1_epi32((int)0x846ca68bu));
+    h = _mm256_xor_si256(h, _mm256_srli_epi32(h, 16));
+    __m256 drop = _mm256_castsi256_ps(_mm256_cmpgt_epi32(limit, _mm256_srli_epi32(h, 16)));
+    store(x, masked, mask, _mm256_andnot_ps(drop, _mm256_mul_ps(load(x, masked, mask), scale)));
+}
+
+static void dropout(size_t n, uint32_t key, uint32_t limit, float scale, float *x)
+{
+    const size_t whole = n / LANES * LANES;
+    const __m256i bound = _mm256_set1_epi32((int)limit), step = _mm256_set1_epi32(LANES);
+    const __m256 factor = _mm256_set1_ps(scale);
+    __m256i index =
+        _mm256_add_epi32(_mm256_set1_epi32((int)key), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    for (size_t i = 0; i < whole; i += LANES, index = _mm256_add_epi32(index, step))
+        dropout_at(index, bound, factor, x + i, 0, step);
+    if (whole < n) dropout_at(index, bound, factor, x + whole, 1, mask_of(n - whole));
 }
 
 static void add(size_t n, const float *x, float *y)
@@ -481,15 +528,20 @@ static void add(size_t n, const float *x, float *y)
     for (; i < n; i++) y[i] += x[i];
 }
 
+INLINE void column_sums_at(size_t rows, const float *x, size_t x_row, float *sums, const int masked,
+                           __m256i mask)
+{
+    __m256 sum = _mm256_setzero_ps();
+    for (size_t i = 0; i < rows; i++) sum = _mm256_add_ps(sum, load(x + i * x_row, masked, mask));
+    store(sums, masked, mask, _mm256_add_ps(load(sums, masked, mask), sum));
+}
+
 static void column_sums(size_t rows, size_t n, const float *x, size_t x_row, float *sums)
 {
-    for (size_t j = 0; j < n; j += LANES) {
-        __m256i mask = mask_of(n - j);
-        __m256 sum = _mm256_setzero_ps();
-        for (size_t i = 0; i < rows; i++)
-            sum = _mm256_add_ps(sum, _mm256_maskload_ps(x + i * x_row + j, mask));
-        _mm256_maskstore_ps(sums + j, mask, _mm256_add_ps(_mm256_maskload_ps(sums + j, mask), sum));
-    }
+    const size_t whole = n / LANES * LANES;
+    for (size_t j = 0; j < whole; j += LANES)
+        column_sums_at(rows, x + j, x_row, sums + j, 0, _mm256_setzero_si256());
+    if (whole < n) column_sums_at(rows, x + whole, x_row, sums + whole, 1, mask_of(n - whole));
 }
 
 static double square_sum(size_t n, const float *x)
@@ -507,28 +559,33 @@ static double square_sum(size_t n, const float *x)
     return part[0] + part[1] + part[2] + part[3];
 }
 
-static void adamw(size_t n, const struct dl_adamw_step *t, const float *gradient, float *m,
+INLINE void adamw_at(const struct dl_adamw_step *t, const float *gradient, float *m, float *v,
+                     float *x, const int masked, __m256i mask)
+{
+    __m256 g = _mm256_mul_ps(load(gradient, masked, mask), _mm256_set1_ps(t->scale));
+    __m256 first = _mm256_mul_ps(_mm256_set1_ps(t->beta1), load(m, masked, mask));
+    first = _mm256_add_ps(first, _mm256_mul_ps(_mm256_set1_ps(1 - t->beta1), g));
+    __m256 second = _mm256_mul_ps(_mm256_set1_ps(t->beta2), load(v, masked, mask));
+    second =
+        _mm256_add_ps(second, _mm256_mul_ps(_mm256_mul_ps(_mm256_set1_ps(1 - t->beta2), g), g));
+    __m256 root = _mm256_sqrt_ps(_mm256_div_ps(second, _mm256_set1_ps(t->correction2)));
+    root = _mm256_add_ps(root, _mm256_set1_ps(t->epsilon));
+    __m256 move = _mm256_div_ps(first, _mm256_set1_ps(t->correction1));
+    move = _mm256_div_ps(_mm256_mul_ps(_mm256_set1_ps(t->rate), move), root);
+    __m256 kept = _mm256_mul_ps(load(x, masked, mask), _mm256_set1_ps(1 - t->rate * t->decay));
+    store(m, masked, mask, first);
+    store(v, masked, mask, second);
+    store(x, masked, mask, _mm256_sub_ps(kept, move));
+}
+
+static void adamw(size_t n, const struct dl_adamw_step *step, const float *gradient, float *m,
                   float *v, float *x)
 {
-    const __m256 beta1 = _mm256_set1_ps(t->beta1), rest1 = _mm256_set1_ps(1 - t->beta1);
-    const __m256 beta2 = _mm256_set1_ps(t->beta2), rest2 = _mm256_set1_ps(1 - t->beta2);
-    const __m256 keep = _mm256_set1_ps(1 - t->rate * t->decay), scale = _mm256_set1_ps(t->scale);
-    const __m256 c1 = _mm256_set1_ps(t->correction1), c2 = _mm256_set1_ps(t->correction2);
-    const __m256 rate = _mm256_set1_ps(t->rate), epsilon = _mm256_set1_ps(t->epsilon);
-    for (size_t i = 0; i < n; i += LANES) {
-        __m256i mask = mask_of(n - i);
-        __m256 g = _mm256_mul_ps(_mm256_maskload_ps(gradient + i, mask), scale);
-        __m256 first = _mm256_mul_ps(beta1, _mm256_maskload_ps(m + i, mask));
-        first = _mm256_add_ps(first, _mm256_mul_ps(rest1, g));
-        __m256 second = _mm256_mul_ps(beta2, _mm256_maskload_ps(v + i, mask));
-        second = _mm256_add_ps(second, _mm256_mul_ps(_mm256_mul_ps(rest2, g), g));
-        __m256 root = _mm256_add_ps(_mm256_sqrt_ps(_mm256_div_ps(second, c2)), epsilon);
-        __m256 move = _mm256_div_ps(_mm256_mul_ps(rate, _mm256_div_ps(first, c1)), root);
-        __m256 value = _mm256_mul_ps(_mm256_maskload_ps(x + i, mask), keep);
-        _mm256_maskstore_ps(m + i, mask, first);
-        _mm256_maskstore_ps(v + i, mask, second);
-        _mm256_maskstore_ps(x + i, mask, _mm256_sub_ps(value, move));
-    }
+    const size_t whole = n / LANES * LANES;
+    for (size_t i = 0; i < whole; i += LANES)
+        adamw_at(step, gradient + i, m + i, v + i, x + i, 0, _mm256_setzero_si256());
+    if (whole < n)
+        adamw_at(step, gradient + whole, m + whole, v + whole, x + whole, 1, mask_of(n - whole));
 }
 
 void dl_kernels_fill_avx2(struct dl_kernels *kernels)
@@ -547,6 +604,7 @@ void dl_kernels_fill_avx2(struct dl_kernels *kernels)
     kernels->exp = exponential;
     kernels->cos_sin = cos_sin;
     kernels->rotate = rotate;
+    kernels->dropout = dropout;
     kernels->add = add;
     kernels->column_sums = column_sums;
     kernels->square_sum = square_sum;

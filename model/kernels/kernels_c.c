@@ -73,6 +73,7 @@ static void softmax(size_t rows, size_t n, dl_real scale, dl_real *x, size_t row
             sum += x[j];
         }
         for (size_t j = 0; j < n; j++) x[j] /= sum;
+        for (size_t j = n; j < dl_padded(n); j++) x[j] = 0;
     }
 }
 
@@ -178,6 +179,17 @@ static void rotate(size_t rows, size_t heads, size_t h, dl_real *x, size_t x_row
     }
 }
 
+static void dropout(size_t n, uint32_t key, uint32_t limit, dl_real scale, dl_real *x)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t h = key + (uint32_t)i;
+        h = (h ^ h >> 16) * 0x7feb352du;
+        h = (h ^ h >> 15) * 0x846ca68bu;
+        h ^= h >> 16;
+        x[i] = h >> 16 < limit ? 0 : x[i] * scale;
+    }
+}
+
 static void add(size_t n, const dl_real *x, dl_real *y)
 {
     for (size_t i = 0; i < n; i++) y[i] += x[i];
@@ -226,6 +238,7 @@ void dl_kernels_fill_c(struct dl_kernels *kernels)
         .exp = exponential,
         .cos_sin = cos_sin,
         .rotate = rotate,
+        .dropout = dropout,
         .add = add,
         .column_sums = column_sums,
         .square_sum = square_sum,

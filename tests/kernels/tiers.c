@@ -226,6 +226,10 @@ static void check_elements(const struct dl_kernels *tier)
             c->add(n, x.at, expected.at);
             tier->add(n, x.at, got.at);
             same(tier, "add", n, &expected, &got, 0, 0);
+            expected = copy(&dy), got = copy(&dy);
+            c->dropout(n, 0xfffffff0u, 20000, 1.5f, expected.at);
+            tier->dropout(n, 0xfffffff0u, 20000, 1.5f, got.at);
+            same(tier, "dropout", n, &expected, &got, 0, 0);
             double sum = c->square_sum(n, x.at);
             cr_assert_float_eq(tier->square_sum(n, x.at), sum, 1e-6 * sum);
             guarded_free(&x);
@@ -277,34 +281,67 @@ Test(kernels, exp_and_cosine_over_their_range)
     with_each_tier(check_range);
 }
 
+/* The share that is dropped, and no pattern between neighbours or keys. */
+Test(kernels, dropout_drops_its_share)
+{
+    enum { N = 100000 };
+    static float x[2][N];
+    c = dl_kernels_named("c");
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < N; i++) x[k][i] = 1;
+        c->dropout(N, k ? 12345 : 12346 + N, 6554, 1.25f, x[k]);
+    }
+    int dropped = 0, neighbours = 0, both = 0;
+    for (int i = 0; i < N; i++) {
+        cr_assert(x[0][i] == 0 || x[0][i] == 1.25f);
+        dropped += x[0][i] == 0;
+        neighbours += i > 0 && x[0][i] == 0 && x[0][i - 1] == 0;
+        both += x[0][i] == 0 && x[1][i] == 0;
+    }
+    /* Five standard deviations about a tenth and a hundredth. */
+    cr_expect(abs(dropped - 10000) < 475, "%d", dropped);
+    cr_expect(abs(neighbours - 1000) < 160, "%d", neighbours);
+    cr_expect(abs(both - 1000) < 160, "%d", both);
+}
+
 /* ---- rows ------------------------------------------------------------------------------------ */
+
+static void softmax_once(const struct dl_kernels *tier, size_t rows, size_t n)
+{
+    size_t row = dl_padded(n) + 3;
+    struct guarded x = rows_of(rows, dl_padded(n), row), other = rows_of(rows, n, row);
+    for (size_t i = 0; i < x.count; i++) x.at[i] *= 8;
+    for (size_t i = 0; i < rows; i++) /* what stands in the padding may not matter */
+        for (size_t j = n; j < dl_padded(n); j++) x.at[i * row + j] = 1e30f;
+    struct guarded expected = copy(&x), got = copy(&x);
+    c->softmax(rows, n, 0.25f, expected.at, row);
+    tier->softmax(rows, n, 0.25f, got.at, row);
+    for (size_t i = 0; i < rows; i++) {
+        double sum = 0;
+        for (size_t j = 0; j < dl_padded(n); j++) sum += (double)expected.at[i * row + j];
+        cr_assert_float_eq(sum, 1, 1e-6);
+    }
+    struct guarded a = copy(&expected);
+    same(tier, "softmax", n, &expected, &got, 4e-6, 1e-9);
+    expected = copy(&other), got = copy(&other);
+    float sum = c->softmax_backward(rows, n, 0.5f, a.at, other.at, expected.at, row);
+    float sum_got = tier->softmax_backward(rows, n, 0.5f, a.at, got.at, got.at, row);
+    cr_assert_float_eq(sum_got, sum, 1e-5 * (double)(rows + 1));
+    same(tier, "softmax_backward", n, &expected, &got, 1e-5, 1e-5);
+    x = rows_of(rows, n, row);
+    expected = copy(&x), got = copy(&x);
+    c->difference(rows, n, 0.3f, x.at, other.at, expected.at, row);
+    tier->difference(rows, n, 0.3f, got.at, other.at, got.at, row);
+    same(tier, "difference", n, &expected, &got, 4e-6, 1e-5);
+    guarded_free(&a);
+    guarded_free(&x);
+    guarded_free(&other);
+}
 
 static void check_softmax(const struct dl_kernels *tier)
 {
-    for (size_t s = 0; s < SIZES; s++) {
-        size_t n = sizes[s], row = n + 5;
-        for (size_t rows = 0; rows < 4 && n > 0; rows++) {
-            struct guarded x = rows_of(rows, n, row), other = rows_of(rows, n, row);
-            for (size_t i = 0; i < x.count; i++) x.at[i] *= 8;
-            struct guarded expected = copy(&x), got = copy(&x);
-            c->softmax(rows, n, 0.25f, expected.at, row);
-            tier->softmax(rows, n, 0.25f, got.at, row);
-            struct guarded a = copy(&expected);
-            same(tier, "softmax", n, &expected, &got, 4e-6, 1e-9);
-            expected = copy(&other), got = copy(&other);
-            float sum = c->softmax_backward(rows, n, 0.5f, a.at, other.at, expected.at, row);
-            float sum_got = tier->softmax_backward(rows, n, 0.5f, a.at, got.at, got.at, row);
-            cr_assert_float_eq(sum_got, sum, 1e-5 * (double)(rows + 1));
-            same(tier, "softmax_backward", n, &expected, &got, 1e-5, 1e-5);
-            expected = copy(&x), got = copy(&x);
-            c->difference(rows, n, 0.3f, x.at, other.at, expected.at, row);
-            tier->difference(rows, n, 0.3f, got.at, other.at, got.at, row);
-            same(tier, "difference", n, &expected, &got, 4e-6, 1e-5);
-            guarded_free(&a);
-            guarded_free(&x);
-            guarded_free(&other);
-        }
-    }
+    for (size_t s = 1; s < SIZES; s++)
+        for (size_t rows = 0; rows < 4; rows++) softmax_once(tier, rows, sizes[s]);
 }
 
 Test(kernels, softmax_and_its_gradient)

@@ -391,6 +391,14 @@ static int put_records(struct dl_engine *engine, struct dl_error *error)
     return status;
 }
 
+/* Commits what went well so far; whatever failed leaves no transaction open. */
+static int end_transaction(struct dl_engine *engine, int status, struct dl_error *error)
+{
+    if (status == DL_OK) status = dl_store_commit(engine->store, error);
+    if (status != DL_OK) dl_store_rollback(engine->store);
+    return status;
+}
+
 static int write_batch(struct dl_engine *engine, struct dl_error *error)
 {
     struct batch *b = &engine->batch;
@@ -409,11 +417,7 @@ static int write_batch(struct dl_engine *engine, struct dl_error *error)
             dl_counter_add(engine->parts.metrics->store_checkpoints_total, 1);
     }
     if (status == DL_OK && engine->failed) status = DL_ERR_NOMEM;
-    if (status == DL_OK)
-        status = dl_store_commit(engine->store, error);
-    else
-        dl_store_rollback(engine->store);
-    return status;
+    return end_transaction(engine, status, error);
 }
 
 static void tell_listeners(struct dl_engine *engine)
@@ -521,11 +525,7 @@ static int write_alerts(struct dl_engine *engine, struct dl_error *error)
         status = put_alert(engine, &b->alerts[i].alert, error);
     engine->journal_events = JOURNAL_EVENTS_MAX;
     if (status == DL_OK) status = dl_engine_save_monitors(engine, error);
-    if (status == DL_OK)
-        status = dl_store_commit(engine->store, error);
-    else
-        dl_store_rollback(engine->store);
-    return status;
+    return end_transaction(engine, status, error);
 }
 
 int dl_engine_renew_reference(struct dl_engine *engine, struct dl_error *error)
@@ -560,9 +560,5 @@ int dl_engine_checkpoint(struct dl_engine *engine, struct dl_error *error)
     }
     if (status == DL_OK)
         status = dl_store_checkpoint_all(engine->store, engine->graph, NULL, error);
-    if (status == DL_OK)
-        status = dl_store_commit(engine->store, error);
-    else
-        dl_store_rollback(engine->store);
-    return status;
+    return end_transaction(engine, status, error);
 }

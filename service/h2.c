@@ -40,11 +40,6 @@ const struct dl_h2_config dl_h2_config_client = {
     .control_rate = 100,
 };
 
-struct dl_h2_item {
-    struct dl_h2_block *block;
-    struct dl_h2_item *next;
-};
-
 struct bucket {
     uint32_t burst, rate; /* tokens, tokens a second */
     int64_t tokens_milli; /* thousandths of a token */
@@ -147,13 +142,21 @@ static struct dl_h2_stream *stream_new(struct dl_h2 *h2, int32_t id)
     return stream;
 }
 
+static void item_free(struct dl_h2_stream *stream, struct dl_h2_item *item)
+{
+    dl_h2_block_unref(item->block);
+    if (item == &stream->own)
+        item->block = NULL;
+    else
+        free(item);
+}
+
 static void stream_drop_queue(struct dl_h2_stream *stream)
 {
     struct dl_h2_item *item = stream->head;
     while (item) {
         struct dl_h2_item *next = item->next;
-        dl_h2_block_unref(item->block);
-        free(item);
+        item_free(stream, item);
         item = next;
     }
     stream->head = stream->tail = NULL;
@@ -208,6 +211,10 @@ static int status_of(int code)
 static int submit_trailers(struct dl_h2 *h2, struct dl_h2_stream *stream)
 {
     nghttp2_nv nvs[HEADERS_OUT_MAX];
+    if (stream->lasting_trailers) {
+        nvs_of(stream->lasting_trailers, stream->trailer_count, nvs);
+        return nghttp2_submit_trailer(h2->session, stream->id, nvs, stream->trailer_count);
+    }
     struct dl_reader reader = dl_reader_of(dl_buf_slice(&stream->trailers));
     for (uint32_t i = 0; i < stream->trailer_count; i++) {
         struct dl_slice name = dl_read_slice(&reader, dl_read_u32(&reader));
@@ -249,8 +256,7 @@ static ssize_t on_pull(nghttp2_session *session, int32_t id, uint8_t *out, size_
         if (!stream->head) stream->tail = NULL;
         stream->head_sent = 0;
         stream->queued_blocks--;
-        dl_h2_block_unref(item->block);
-        free(item);
+        item_free(stream, item);
     }
     if (!stream->head && stream->ended) {
         *flags |= NGHTTP2_DATA_FLAG_EOF;
@@ -681,7 +687,7 @@ int dl_h2_request(struct dl_h2 *h2, const struct dl_h2_header *headers, size_t c
 int dl_h2_push(struct dl_h2 *h2, struct dl_h2_stream *stream, struct dl_h2_block *block)
 {
     DL_CHECK(!stream->ended);
-    struct dl_h2_item *item = malloc(sizeof(*item));
+    struct dl_h2_item *item = stream->own.block ? malloc(sizeof(*item)) : &stream->own;
     if (!item) {
         dl_h2_block_unref(block);
         return DL_ERR_NOMEM;
@@ -711,8 +717,7 @@ int dl_h2_drop_oldest(struct dl_h2_stream *stream)
     if (stream->tail == item) stream->tail = before;
     stream->queued_bytes -= item->block->size;
     stream->queued_blocks--;
-    dl_h2_block_unref(item->block);
-    free(item);
+    item_free(stream, item);
     return 1;
 }
 
@@ -732,6 +737,17 @@ int dl_h2_finish(struct dl_h2 *h2, struct dl_h2_stream *stream, const struct dl_
     stream->ended = 1;
     resume(h2, stream);
     return DL_OK;
+}
+
+void dl_h2_finish_lasting(struct dl_h2 *h2, struct dl_h2_stream *stream,
+                          const struct dl_h2_header *trailers, size_t count)
+{
+    DL_CHECK(!stream->ended && count <= HEADERS_OUT_MAX);
+    stream->lasting_trailers = trailers;
+    stream->trailer_count = (uint32_t)count;
+    stream->has_trailers = count > 0;
+    stream->ended = 1;
+    resume(h2, stream);
 }
 
 void dl_h2_reset(struct dl_h2 *h2, struct dl_h2_stream *stream, enum dl_h2_code code)

@@ -57,9 +57,13 @@ struct dl_h2_stream {
     size_t unconsumed;      /* body bytes delivered and not yet consumed */
     int peer_ended;         /* the peer's side is complete */
     /* private */
-    struct dl_h2_item *head, *tail;
+    struct dl_h2_item {
+        struct dl_h2_block *block; /* NULL: `own` is free */
+        struct dl_h2_item *next;
+    } * head, *tail, own; /* own: most streams queue one block, which then needs no allocation */
     size_t head_sent;
     struct dl_buf trailers;
+    const struct dl_h2_header *lasting_trailers; /* instead */
     uint32_t trailer_count;
     unsigned int has_trailers : 1, ended : 1, deferred : 1, refused : 1, headers_done : 1;
     struct dl_h2_stream *previous, *next;
@@ -150,6 +154,9 @@ int dl_h2_drop_oldest(struct dl_h2_stream *stream);
 /* Ends our side once the queue is sent, with trailers if count > 0. */
 int dl_h2_finish(struct dl_h2 *h2, struct dl_h2_stream *stream, const struct dl_h2_header *trailers,
                  size_t count);
+/* The same with trailers whose memory outlives the stream: nothing is copied. */
+void dl_h2_finish_lasting(struct dl_h2 *h2, struct dl_h2_stream *stream,
+                          const struct dl_h2_header *trailers, size_t count);
 /* Gives the stream up. What is queued is not sent. */
 void dl_h2_reset(struct dl_h2 *h2, struct dl_h2_stream *stream, enum dl_h2_code code);
 /* The reader is done with `size` body bytes: the peer may send as many more. */

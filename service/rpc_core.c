@@ -178,7 +178,12 @@ static void wake(struct dl_rpc_connection *connection)
 #define HEADER(name_text, value_slice)                                                             \
     ((struct dl_h2_header){{(const uint8_t *)(name_text), sizeof(name_text) - 1}, (value_slice)})
 #define HEADER_TEXT(name_text, value_text)                                                         \
-    HEADER(name_text, ((struct dl_slice){(const uint8_t *)(value_text), sizeof(value_text) - 1}))
+    {                                                                                              \
+        {(const uint8_t *)(name_text), sizeof(name_text) - 1},                                     \
+        {                                                                                          \
+            (const uint8_t *)(value_text), sizeof(value_text) - 1                                  \
+        }                                                                                          \
+    }
 
 static void count_end(struct dl_rpc *rpc, const struct dl_rpc_method *method,
                       enum dl_grpc_status status)
@@ -236,15 +241,13 @@ static void refuse(struct dl_rpc_connection *connection, struct dl_h2_stream *st
 
 static int send_headers(struct dl_rpc_call *call)
 {
-    struct dl_h2_header headers[4] = {
+    static const struct dl_h2_header headers[] = {
         HEADER_TEXT(":status", "200"),
         HEADER_TEXT("content-type", "application/grpc"),
-        HEADER_TEXT("grpc-accept-encoding", "identity,deflate,gzip"),
+        HEADER_TEXT("grpc-encoding", "gzip"),
     };
-    size_t count = 3;
     if (call->headers_sent) return DL_OK;
-    if (call->gzip) headers[count++] = HEADER_TEXT("grpc-encoding", "gzip");
-    int status = dl_h2_respond(call->connection->h2, call->stream, headers, count, 0);
+    int status = dl_h2_respond(call->connection->h2, call->stream, headers, call->gzip ? 3 : 2, 0);
     if (status == DL_OK) call->headers_sent = 1;
     return status;
 }
@@ -268,6 +271,10 @@ static void finish(struct dl_rpc_call *call, enum dl_grpc_status status, const c
     count_end(connection->rpc, call->method, status);
     if (!call->headers_sent) {
         send_trailers_only(connection, call->stream, status, message);
+    } else if (status == DL_GRPC_OK && (!message || !message[0])) {
+        static const struct dl_h2_header fine[] = {
+            {{(const uint8_t *)"grpc-status", 11}, {(const uint8_t *)"0", 1}}};
+        dl_h2_finish_lasting(connection->h2, call->stream, fine, 1);
     } else {
         char number[4];
         struct dl_h2_header trailers[2];

@@ -64,7 +64,8 @@ enum dl_alert_kind {
     DL_ALERT_ATTENTION_DISPERSION = 2,
     DL_ALERT_QUALITY_DROP = 3,
     DL_ALERT_SURPRISE = 4,
-    DL_ALERT_FEED_STALLED = 5
+    DL_ALERT_FEED_STALLED = 5,
+    DL_ALERT_FEED_FAST = 6
 };
 
 struct dl_alert_feature {
@@ -76,12 +77,12 @@ struct dl_alert_feature {
 struct dl_alert {
     uint64_t number; /* counts alerts of this feed, raised and cleared alike, from 1 */
     enum dl_alert_kind kind;
-    int raised;   /* 1 raised, 0 cleared */
-    int64_t time; /* event time */
-    uint64_t seq; /* index of the event at which it was decided */
-    double statistic, threshold, p_value;
-    uint32_t window;    /* events the statistic rests on */
-    const char *reason; /* one line for people */
+    int raised;                           /* 1 raised, 0 cleared */
+    int64_t time;                         /* event time */
+    uint64_t seq;                         /* index of the event at which it was decided */
+    double statistic, threshold, p_value; /* p_value 0: not from a test */
+    uint32_t window;                      /* events the statistic rests on */
+    const char *reason;                   /* one line for people */
     uint32_t feature_count;
     const struct dl_alert_feature *features; /* those that moved most, first */
     struct dl_slice node;                    /* for surprise: the source; else empty */

@@ -100,7 +100,8 @@ static const struct dl_enum_name kind_names[] = {
     {DL_ALERT_ATTENTION_DISPERSION, "attention_dispersion"},
     {DL_ALERT_QUALITY_DROP, "quality_drop"},
     {DL_ALERT_SURPRISE, "surprise"},
-    {DL_ALERT_FEED_STALLED, "feed_stalled"}};
+    {DL_ALERT_FEED_STALLED, "feed_stalled"},
+    {DL_ALERT_FEED_FAST, "feed_fast"}};
 #define T struct dl_alert
 static const struct dl_field alert_fields[] = {
     {DL_FIELD(1, U64, number)},

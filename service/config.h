@@ -107,7 +107,9 @@ struct dl_config {
         uint64_t frequencies, seed;
         uint64_t cooldown;    /* events */
         double surprise_bits; /* 0: no surprise alerts */
-        int64_t stall_ms;     /* 0: no stall alerts */
+        double quality_margin, dispersion_margin; /* -1: no such alerts */
+        double fast;                              /* 0: no such alerts */
+        int64_t stall_ms;                         /* 0: no stall alerts */
     } drift;
     struct {
         char *listen; /* "" when it is off */

@@ -155,6 +155,15 @@ const struct dl_config_key dl_config_keys[] = {
           "Events after an alert was cleared in which none is raised. 0: as many as drift.window."),
     REAL("drift.surprise_bits", drift.surprise_bits, "0", 0, 64,
          "Raise an alert for an event at least this surprising. 0: never."),
+    REAL("drift.quality_margin", drift.quality_margin, "0.03", -1, 1,
+         "Average precision that the recent events may lose against training, beyond sampling "
+         "noise, before a quality drop is raised. -1: never raise one."),
+    REAL("drift.dispersion_margin", drift.dispersion_margin, "0.03", -1, 1,
+         "Attention entropy (1 is uniform) that a layer may gain against training, beyond "
+         "sampling noise, before attention dispersion is raised. -1: never raise it."),
+    REAL("drift.fast", drift.fast, "10", 0, 1e6,
+         "Raise an alert when events come so many times as fast as in the fastest window of the "
+         "model's reference. Not for ticks. 0: never."),
     DURATION("drift.stall", drift.stall_ms, "0",
              "Raise an alert when no event has come for this long. 0: never."),
 

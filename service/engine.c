@@ -51,7 +51,10 @@ static int batch_init(struct dl_engine *engine)
     b->scores = calloc(n, sizeof *b->scores);
     b->predictions = calloc(2 * n, sizeof *b->predictions);
     b->candidates = calloc(2 * n * config->predict.top_k, sizeof *b->candidates);
-    return b->items && b->events && b->features && b->scores && b->predictions && b->candidates
+    b->attention_capacity = (uint32_t)n / DL_WATCH_ATTENTION_EVERY + 1;
+    b->attention_pool = calloc(b->attention_capacity, sizeof *b->attention_pool);
+    return b->attention_pool && b->items && b->events && b->features && b->scores &&
+                   b->predictions && b->candidates
                ? DL_OK
                : DL_ERR_NOMEM;
 }
@@ -63,6 +66,10 @@ static void batch_deinit(struct batch *b)
         free(b->queries[i]);
         free(b->logits[i]);
     }
+    for (uint32_t i = 0; b->attention_pool && i < b->attention_capacity; i++)
+        free(b->attention_pool[i].received);
+    free(b->attention_pool);
+    free(b->attention);
     free(b->queries);
     free(b->logits);
     free(b->logit_capacity);
@@ -138,6 +145,7 @@ void dl_engine_free(struct dl_engine *engine)
     dl_buf_free(&engine->name);
     dl_drift_monitor_free(engine->drift);
     dl_quality_free(engine->quality);
+    dl_watch_free(engine->watch);
     dl_graph_free(engine->graph);
     dl_dictionary_free(engine->nodes);
     dl_dictionary_free(engine->types);
@@ -151,7 +159,9 @@ int dl_engine_set_model(struct dl_engine *engine, struct dl_model *model, struct
 {
     int status = check_model(engine->config, model, error);
     if (status != DL_OK) return status;
-    DL_CHECK(!engine->scoring_now);
+    DL_CHECK(!dl_engine_busy(engine));
+    status = dl_engine_clear_alerts(engine, "another model was loaded", error);
+    if (status != DL_OK) return status;
     dl_model_unref(engine->model);
     engine->model = dl_model_ref(model);
     engine->window = dl_model_get_info(model)->config.window;
@@ -159,7 +169,8 @@ int dl_engine_set_model(struct dl_engine *engine, struct dl_model *model, struct
     engine->drift = NULL;
     engine->drift_generation = UINT64_MAX;
     engine->journal_events = JOURNAL_EVENTS_MAX; /* the old journal is for the old reference */
-    return dl_engine_drift_start(engine, error);
+    status = dl_engine_drift_start(engine, error);
+    return status == DL_OK ? dl_engine_watch_start(engine, error) : status;
 }
 
 /* ---- offering ------------------------------------------------------------------------ */
@@ -227,6 +238,7 @@ static struct item *new_item(struct dl_engine *engine, const struct dl_arrival *
                           .received_ns = arrival->received_ns,
                           .wall_us = arrival->wall_us,
                           .score_query = NO_QUERY,
+                          .attention_query = NO_QUERY,
                           .predictions = {{.query = NO_QUERY}, {.query = NO_QUERY}}};
     return item;
 }
@@ -278,7 +290,9 @@ struct dl_query *dl_engine_query(struct dl_engine *engine, uint32_t *index)
         if (logits) b->logits = logits;
         uint32_t *room = realloc(b->logit_capacity, capacity * sizeof(*room));
         if (room) b->logit_capacity = room;
-        if (!queries || !logits || !room) return NULL;
+        struct dl_attention **attention = realloc(b->attention, capacity * sizeof(*attention));
+        if (attention) b->attention = attention;
+        if (!queries || !logits || !room || !attention) return NULL;
         for (uint32_t i = b->query_capacity; i < capacity; i++) {
             queries[i] = NULL;
             logits[i] = NULL;
@@ -290,6 +304,7 @@ struct dl_query *dl_engine_query(struct dl_engine *engine, uint32_t *index)
         b->queries[b->query_count] = calloc(1, sizeof(struct dl_query));
         if (!b->queries[b->query_count]) return NULL;
     }
+    b->attention[b->query_count] = NULL;
     *index = b->query_count;
     return b->queries[b->query_count++];
 }
@@ -314,6 +329,29 @@ static int query_score(struct dl_engine *engine, struct item *item)
         item->negatives = k + 1;
     }
     return status;
+}
+
+/* For every so many-th event its own edge once more, alone, with attention. */
+static int query_attention(struct dl_engine *engine, struct item *item)
+{
+    struct batch *b = &engine->batch;
+    if (item->seq % DL_WATCH_ATTENTION_EVERY || b->attention_count == b->attention_capacity)
+        return DL_OK;
+    struct dl_attention *attention = &b->attention_pool[b->attention_count++];
+    const uint32_t tokens = 2 * (engine->window + 1);
+    if (attention->token_capacity < tokens) {
+        free(attention->received);
+        attention->token_capacity = 0;
+        attention->received = malloc((size_t)tokens * DL_LAYERS_MAX * sizeof(float));
+        if (!attention->received) return DL_ERR_NOMEM;
+        attention->token_capacity = tokens;
+    }
+    struct dl_query *query = dl_engine_query(engine, &item->attention_query);
+    if (!query) return DL_ERR_NOMEM;
+    b->attention[item->attention_query] = attention;
+    int status =
+        dl_query_begin(query, engine->graph, engine->window, item->event.src, item->event.time);
+    return status == DL_OK ? dl_query_add(query, engine->graph, item->event.dst) : status;
 }
 
 /* Whether the node is due: its first event of an interval's slot. */
@@ -366,6 +404,7 @@ static int take_in(struct dl_engine *engine, struct item *item)
     item->dst_history = dst_before.events;
     item->pair_history = pair_count(engine->graph, event->src, event->dst);
     if (engine->model) status = query_score(engine, item);
+    if (engine->model && status == DL_OK) status = query_attention(engine, item);
     if (status == DL_OK && engine->drift) {
         dl_drift_features(engine->graph, event, dl_model_get_info(engine->model)->encoding.gap,
                           config->source.time_unit, item->drift);
@@ -506,6 +545,7 @@ void dl_engine_flush(struct dl_engine *engine)
                                           .query_count = b->query_count,
                                           .queries = b->queries,
                                           .logits = b->logits,
+                                          .attention = b->attention,
                                           .done = on_scored,
                                           .owner = engine};
     engine->scoring_now = 1;
@@ -533,6 +573,10 @@ struct dl_drift_monitor *dl_engine_drift(const struct dl_engine *engine)
 struct dl_quality *dl_engine_quality(const struct dl_engine *engine)
 {
     return engine->quality;
+}
+struct dl_watch *dl_engine_watch(const struct dl_engine *engine)
+{
+    return engine->watch;
 }
 void *dl_engine_parts_context(const struct dl_engine *engine)
 {

@@ -32,6 +32,7 @@
 #include "service/drift_monitor.h"
 #include "service/metrics.h"
 #include "service/quality.h"
+#include "service/watch.h"
 #include "service/workers.h"
 #include "store/store.h"
 
@@ -100,6 +101,10 @@ int dl_engine_delivered(struct dl_engine *engine, uint64_t seq, struct dl_error 
  * alert that it clears. Not while busy. DL_ERR_UNAVAILABLE without a monitor. */
 int dl_engine_renew_reference(struct dl_engine *engine, struct dl_error *error);
 
+/* Nothing came for `seconds`, as the caller's clock says: raises the alert,
+ * durably, unless it stands. The next event clears it. Not while busy. */
+int dl_engine_stalled(struct dl_engine *engine, double seconds, struct dl_error *error);
+
 /* Writes every dirty page, for a quick next start. Not while busy. */
 int dl_engine_checkpoint(struct dl_engine *engine, struct dl_error *error);
 
@@ -114,6 +119,7 @@ const struct dl_dictionary *dl_engine_nodes(const struct dl_engine *engine);
 struct dl_model *dl_engine_model(const struct dl_engine *engine);         /* may be NULL */
 struct dl_drift_monitor *dl_engine_drift(const struct dl_engine *engine); /* may be NULL */
 struct dl_quality *dl_engine_quality(const struct dl_engine *engine);     /* may be NULL */
+struct dl_watch *dl_engine_watch(const struct dl_engine *engine);
 
 /* The context that was given with `progressed`. */
 void *dl_engine_parts_context(const struct dl_engine *engine);

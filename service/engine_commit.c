@@ -332,6 +332,17 @@ static int put_late(struct dl_engine *engine, const struct item *item, struct dl
                    dl_slice_of(bytes + item->key_at, item->key_size), &position, error);
 }
 
+int dl_engine_attention(const struct dl_engine *engine, const struct item *item,
+                        struct dl_watch_attention *attention)
+{
+    const struct batch *b = &engine->batch;
+    if (item->attention_query == NO_QUERY) return 0;
+    dl_watch_attention_of(b->attention[item->attention_query],
+                          dl_model_get_info(engine->model)->config.layers,
+                          b->queries[item->attention_query]->source.window_count + 1, attention);
+    return 1;
+}
+
 /* ---- the transaction ------------------------------------------------------------------------ */
 
 static int put_names(struct dl_engine *engine, struct dl_error *error)
@@ -360,6 +371,22 @@ static int put_positions(struct dl_engine *engine, struct dl_error *error)
     return status;
 }
 
+static void watch_event(struct dl_engine *engine, const struct item *item,
+                        const struct dl_score *score)
+{
+    struct dl_watch_attention attention;
+    struct dl_watch_event event = {.seq = item->seq,
+                                   .time = item->event.time,
+                                   .gap = item->has_drift ? item->drift[DL_DRIFT_GAP] : NAN,
+                                   .probability = NAN};
+    if (score && score->has_negative) {
+        event.probability = (float)score->probability;
+        event.negative = (float)score->negative_probability;
+    }
+    if (dl_engine_attention(engine, item, &attention)) event.attention = &attention;
+    dl_watch_observe(engine->watch, &event);
+}
+
 /* Records in the order of their events: score, predictions, then alerts. */
 static int put_records(struct dl_engine *engine, struct dl_error *error)
 {
@@ -371,9 +398,10 @@ static int put_records(struct dl_engine *engine, struct dl_error *error)
         if (item->kind == ITEM_BROKEN) status = put_dead_letter(engine, item, error);
         if (item->kind == ITEM_LATE) status = put_late(engine, item, error);
         if (item->kind != ITEM_EVENT) continue;
+        const struct dl_score *score = NULL;
         if (item->score_query != NO_QUERY) {
             build_score(engine, item);
-            const struct dl_score *score = &b->scores[b->score_count - 1];
+            score = &b->scores[b->score_count - 1];
             status = put_score(engine, score, error);
             alert_on_surprise(engine, score);
         }
@@ -384,6 +412,7 @@ static int put_records(struct dl_engine *engine, struct dl_error *error)
         }
         if (item->has_drift)
             dl_drift_monitor_observe(engine->drift, item->drift, item->event.time, item->seq);
+        watch_event(engine, item, score);
         settle_alerts(engine, alerts_before, item);
         for (uint32_t a = alerts_before; status == DL_OK && a < b->alert_count; a++)
             status = put_alert(engine, &b->alerts[a].alert, error);
@@ -438,7 +467,8 @@ static void count(struct dl_engine *engine, int64_t committed_ns, int64_t commit
     struct batch *b = &engine->batch;
     if (!m) return;
     uint64_t candidates = 0;
-    for (uint32_t i = 0; i < b->query_count; i++) candidates += b->queries[i]->candidate_count;
+    for (uint32_t i = 0; i < b->query_count; i++)
+        if (!b->attention[i]) candidates += b->queries[i]->candidate_count;
     dl_counter_add(m->events_total, b->event_count);
     dl_counter_add(m->scores_total, b->score_count);
     dl_counter_add(m->predictions_total, b->prediction_count);
@@ -480,7 +510,7 @@ static void log_alerts(const struct batch *b)
 static void batch_reset(struct batch *b)
 {
     b->count = b->event_count = b->query_count = 0;
-    b->score_count = b->prediction_count = b->alert_count = 0;
+    b->score_count = b->prediction_count = b->alert_count = b->attention_count = 0;
     dl_buf_clear(&b->bytes);
 }
 
@@ -528,6 +558,19 @@ static int write_alerts(struct dl_engine *engine, struct dl_error *error)
     return end_transaction(engine, status, error);
 }
 
+/* Stores and publishes what the monitors just said without an event. */
+static int publish_alerts(struct dl_engine *engine, const char *what, struct dl_error *error)
+{
+    int status = write_alerts(engine, error);
+    if (status != DL_OK) return dl_engine_fail(engine, status, what, error);
+    log_alerts(&engine->batch);
+    tell_listeners(engine);
+    count(engine, 0, 0);
+    batch_reset(&engine->batch);
+    if (engine->parts.progressed) engine->parts.progressed(engine->parts.context);
+    return DL_OK;
+}
+
 int dl_engine_renew_reference(struct dl_engine *engine, struct dl_error *error)
 {
     if (!engine->drift)
@@ -537,16 +580,28 @@ int dl_engine_renew_reference(struct dl_engine *engine, struct dl_error *error)
     DL_CHECK(!dl_engine_busy(engine));
     if (engine->failed) return dl_error_set(error, DL_ERR_UNAVAILABLE, "%s", engine->failure.text);
     dl_drift_monitor_renew(engine->drift);
+    dl_watch_renew(engine->watch);
     if (engine->parts.metrics)
         dl_counter_add(engine->parts.metrics->drift_reference_renewals_total, 1);
-    int status = write_alerts(engine, error);
-    if (status != DL_OK) return dl_engine_fail(engine, status, "cannot store a renewal", error);
-    log_alerts(&engine->batch);
-    tell_listeners(engine);
-    count(engine, 0, 0);
-    batch_reset(&engine->batch);
-    if (engine->parts.progressed) engine->parts.progressed(engine->parts.context);
-    return DL_OK;
+    return publish_alerts(engine, "cannot store a renewal", error);
+}
+
+int dl_engine_stalled(struct dl_engine *engine, double seconds, struct dl_error *error)
+{
+    DL_CHECK(!dl_engine_busy(engine));
+    if (engine->failed) return dl_error_set(error, DL_ERR_UNAVAILABLE, "%s", engine->failure.text);
+    if (dl_watch_is_raised(engine->watch, DL_ALERT_FEED_STALLED)) return DL_OK;
+    dl_watch_stalled(engine->watch, seconds);
+    return publish_alerts(engine, "cannot store an alert", error);
+}
+
+int dl_engine_clear_alerts(struct dl_engine *engine, const char *reason, struct dl_error *error)
+{
+    if (engine->drift && dl_drift_monitor_is_raised(engine->drift))
+        dl_drift_monitor_renew(engine->drift);
+    dl_watch_clear(engine->watch, reason);
+    return engine->batch.alert_count ? publish_alerts(engine, "cannot store an alert", error)
+                                     : DL_OK;
 }
 
 int dl_engine_checkpoint(struct dl_engine *engine, struct dl_error *error)

@@ -4,6 +4,7 @@
 
 #include "service/candidates.h"
 #include "service/engine.h"
+#include "service/watch.h"
 
 #define POSITION_TOPICS_MAX 65536   /* partitions followed */
 #define OUTBOX_ROWS_MAX 200000      /* above this no more is taken in */
@@ -33,8 +34,9 @@ struct item {
     uint64_t seq;
     uint64_t src_history, dst_history;
     uint32_t pair_history;
-    uint32_t score_query; /* NO_QUERY: no model */
-    uint32_t negatives;   /* candidates of that query after the first */
+    uint32_t score_query;     /* NO_QUERY: no model */
+    uint32_t negatives;       /* candidates of that query after the first */
+    uint32_t attention_query; /* the same edge alone, with attention; NO_QUERY: not sampled */
     struct pending_prediction predictions[2];
     float drift[DL_DRIFT_COLUMNS];
     int has_drift;
@@ -64,6 +66,9 @@ struct batch {
     struct dl_query **queries;
     float **logits;
     uint32_t *logit_capacity;
+    struct dl_attention **attention;     /* (query_capacity): NULL, or what a query is to fill */
+    struct dl_attention *attention_pool; /* (attention_capacity) */
+    uint32_t attention_count, attention_capacity;
     int64_t begun_ns;
     /* the records, built at commit */
     struct dl_score *scores; /* (capacity) */
@@ -94,7 +99,9 @@ struct dl_engine {
     uint64_t drift_generation; /* of the reference that is stored */
     int drift_muted;           /* restoring: alerts were published before */
     struct dl_quality *quality;
-    uint32_t *frozen; /* destination list, or NULL: the graph's own */
+    struct dl_watch *watch;
+    uint64_t watch_generation; /* of what is stored */
+    uint32_t *frozen;          /* destination list, or NULL: the graph's own */
     uint32_t frozen_count;
     uint32_t journal_count, journal_events;
     uint64_t alert_number;
@@ -126,6 +133,11 @@ struct dl_query *dl_engine_query(struct dl_engine *engine, uint32_t *index);
 /* engine_commit.c */
 void dl_engine_commit(struct dl_engine *engine);
 void dl_engine_on_alert(void *context, const struct dl_alert *alert);
+/* Clears what the present model's monitors have raised. Not while busy. */
+int dl_engine_clear_alerts(struct dl_engine *engine, const char *reason, struct dl_error *error);
+/* 1 and the attention of an item that was sampled, else 0. */
+int dl_engine_attention(const struct dl_engine *engine, const struct item *item,
+                        struct dl_watch_attention *attention);
 /* The best top_k (at most 1,000) of a scored query, best first; returns how many. */
 uint32_t dl_engine_rank(const struct dl_engine *engine, const struct dl_query *query,
                         const float *logits, const uint8_t *origins, uint32_t top_k,
@@ -144,6 +156,7 @@ void dl_engine_renewals(struct dl_engine *engine); /* those that waited for the 
 /* engine_state.c */
 int dl_engine_load(struct dl_engine *engine, struct dl_error *error);
 int dl_engine_drift_start(struct dl_engine *engine, struct dl_error *error);
+int dl_engine_watch_start(struct dl_engine *engine, struct dl_error *error);
 int dl_engine_save_monitors(struct dl_engine *engine, struct dl_error *error);
 uint32_t dl_engine_find_position(struct dl_engine *engine, const char *topic, int32_t partition,
                                  int add);

@@ -8,13 +8,17 @@
  *   drift.reference   the reference, when it changed
  *   drift.state       running state of the drift monitor
  *   quality           the ring of live quality
+ *   watch             quality drop, attention, pace, stall
  *   journal.N         N = 0.. : of the batches since */
 #include "service/engine_internal.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "service/log.h"
+
+#define JOURNAL_VERSION 2
 
 /* ---- positions --------------------------------------------------------------------- */
 
@@ -91,6 +95,13 @@ static int put_whole(struct dl_engine *engine, struct dl_buf *buf, struct dl_err
                      ? DL_ERR_NOMEM
                      : dl_store_put_blob(engine->store, "quality", dl_buf_slice(buf), error);
     }
+    if (status == DL_OK) {
+        dl_buf_clear(buf);
+        dl_watch_save(engine->watch, buf);
+        engine->watch_generation = dl_watch_generation(engine->watch);
+        status = buf->failed ? DL_ERR_NOMEM
+                             : dl_store_put_blob(engine->store, "watch", dl_buf_slice(buf), error);
+    }
     char name[32];
     for (uint32_t i = 0; status == DL_OK && i < engine->journal_count; i++) {
         snprintf(name, sizeof name, "journal.%u", i);
@@ -100,13 +111,20 @@ static int put_whole(struct dl_engine *engine, struct dl_buf *buf, struct dl_err
     return status;
 }
 
+static uint32_t layers_of(const struct dl_engine *engine)
+{
+    return dl_model_get_info(engine->model)->config.layers;
+}
+
 static int put_journal(struct dl_engine *engine, struct dl_buf *buf, struct dl_error *error)
 {
     struct batch *b = &engine->batch;
     uint32_t score = 0, events = 0;
     char name[32];
     dl_buf_clear(buf);
+    dl_buf_u8(buf, JOURNAL_VERSION);
     for (uint32_t i = 0; i < b->count; i++) {
+        struct dl_watch_attention attention;
         const struct item *item = &b->items[i];
         if (item->kind != ITEM_EVENT || item->score_query == NO_QUERY) continue;
         const struct dl_score *s = &b->scores[score++];
@@ -118,6 +136,9 @@ static int put_journal(struct dl_engine *engine, struct dl_buf *buf, struct dl_e
         dl_buf_f32(buf, (float)s->probability);
         dl_buf_f32(buf, (float)s->negative_probability);
         dl_buf_u32(buf, s->rank_times_2);
+        int sampled = dl_engine_attention(engine, item, &attention);
+        dl_buf_u8(buf, (uint8_t)sampled);
+        if (sampled) dl_watch_attention_put(&attention, layers_of(engine), buf);
         events++;
     }
     if (events == 0) return DL_OK;
@@ -130,10 +151,10 @@ static int put_journal(struct dl_engine *engine, struct dl_buf *buf, struct dl_e
 
 int dl_engine_save_monitors(struct dl_engine *engine, struct dl_error *error)
 {
-    if (!engine->drift && !engine->quality) return DL_OK;
     struct dl_buf buf = {0};
     int whole =
         engine->journal_events + engine->batch.event_count >= JOURNAL_EVENTS_MAX ||
+        engine->watch_generation != dl_watch_generation(engine->watch) ||
         (engine->drift && engine->drift_generation != dl_drift_monitor_generation(engine->drift));
     int status = whole ? put_whole(engine, &buf, error) : put_journal(engine, &buf, error);
     if (status == DL_ERR_NOMEM) dl_error_set(error, status, "out of memory to save the monitors");
@@ -147,6 +168,7 @@ int dl_engine_save_monitors(struct dl_engine *engine, struct dl_error *error)
 static int feed_journal(struct dl_engine *engine, struct dl_slice bytes)
 {
     struct dl_reader in = dl_reader_of(bytes);
+    if (dl_read_u8(&in) != JOURNAL_VERSION) return DL_ERR_VERSION;
     while (dl_reader_left(&in) > 0) {
         float raw[DL_DRIFT_COLUMNS];
         int has_drift = dl_read_u8(&in);
@@ -155,10 +177,20 @@ static int feed_journal(struct dl_engine *engine, struct dl_slice bytes)
         for (int c = 0; has_drift && c < DL_DRIFT_COLUMNS; c++) raw[c] = dl_read_f32(&in);
         float probability = dl_read_f32(&in), negative = dl_read_f32(&in);
         uint32_t rank = dl_read_u32(&in);
+        struct dl_watch_attention attention;
+        int sampled = dl_read_u8(&in);
+        if (sampled) dl_watch_attention_read(&in, layers_of(engine), &attention);
         if (in.failed) return DL_ERR_CORRUPT;
         if (has_drift && engine->drift) dl_drift_monitor_observe(engine->drift, raw, time, seq);
         if (rank && engine->quality)
             dl_quality_observe(engine->quality, probability, negative, rank);
+        struct dl_watch_event event = {.seq = seq,
+                                       .time = time,
+                                       .gap = has_drift ? raw[DL_DRIFT_GAP] : NAN,
+                                       .probability = rank ? probability : NAN,
+                                       .negative = negative,
+                                       .attention = sampled ? &attention : NULL};
+        dl_watch_observe(engine->watch, &event);
         engine->journal_events++;
     }
     return DL_OK;
@@ -188,6 +220,36 @@ int dl_engine_drift_start(struct dl_engine *engine, struct dl_error *error)
     }
     return dl_drift_monitor_new(&drift, dl_model_get_reference(engine->model), dl_engine_on_alert,
                                 engine, &engine->drift, error);
+}
+
+int dl_engine_watch_start(struct dl_engine *engine, struct dl_error *error)
+{
+    const struct dl_config *config = engine->config;
+    struct dl_watch_config watch = {.quality_margin = config->drift.quality_margin,
+                                    .dispersion_margin = config->drift.dispersion_margin,
+                                    .fast_factor = config->drift.fast,
+                                    .run_length_events = config->drift.run_length,
+                                    .gap_events = (uint32_t)config->drift.window};
+    struct dl_watch *fresh;
+    int status = dl_watch_new(&watch, engine->model, dl_engine_on_alert, engine, &fresh, error);
+    if (status != DL_OK) return status;
+    dl_watch_free(engine->watch);
+    engine->watch = fresh;
+    engine->watch_generation = dl_watch_generation(fresh);
+    return DL_OK;
+}
+
+static int load_watch(struct dl_engine *engine, struct dl_error *error)
+{
+    struct dl_buf bytes = {0};
+    int status = dl_store_get_blob(engine->store, "watch", &bytes, error);
+    if (status == DL_OK) {
+        status = dl_watch_load(engine->watch, dl_buf_slice(&bytes));
+        if (status == DL_ERR_CORRUPT)
+            dl_error_set(error, status, "the stored state of the alerts is damaged");
+    }
+    dl_buf_free(&bytes);
+    return status == DL_ERR_NOT_FOUND || status == DL_ERR_VERSION ? DL_OK : status;
 }
 
 /* A monitor that does not fit what is stored starts anew, and says so. */
@@ -237,6 +299,10 @@ static int load_journal(struct dl_engine *engine, struct dl_error *error)
         status = dl_store_get_blob(engine->store, name, &bytes, error);
         if (status != DL_OK) break;
         status = feed_journal(engine, dl_buf_slice(&bytes));
+        if (status == DL_ERR_VERSION) {
+            DL_WARN("drift", "stored %s is of another version: its events are not counted", name);
+            status = DL_OK;
+        }
         if (status != DL_OK) dl_error_set(error, status, "stored %s is damaged", name);
         engine->journal_count++;
     }
@@ -272,7 +338,9 @@ int dl_engine_load(struct dl_engine *engine, struct dl_error *error)
     status =
         dl_store_get_destinations(engine->store, &engine->frozen, &engine->frozen_count, error);
     if (status != DL_OK && status != DL_ERR_NOT_FOUND) return status;
-    if (!engine->model) return DL_OK;
+    status = dl_engine_watch_start(engine, error);
+    if (status == DL_OK) status = load_watch(engine, error);
+    if (status != DL_OK || !engine->model) return status;
     if (config->predict.quality && dl_quality_new(DL_QUALITY_WINDOW, &engine->quality) != DL_OK)
         return dl_error_set(error, DL_ERR_NOMEM, "out of memory for live quality");
     status = dl_engine_drift_start(engine, error);

@@ -143,6 +143,8 @@ const char *dl_live_alert_kind_name(enum dl_alert_kind kind)
         return "surprise";
     case DL_ALERT_FEED_STALLED:
         return "feed_stalled";
+    case DL_ALERT_FEED_FAST:
+        return "feed_fast";
     }
     return "unknown";
 }

@@ -126,6 +126,12 @@ static const struct row rows[] = {
     ROW(attention_top5_ratio, "driftline_attention_top5_ratio",
         "Mean share of attention on the top 5 percent of tokens, by layer.",
         GAUGE, BY("layer"), UNIT("ratio"), .series_max = 16),
+    ROW(attention_sinks, "driftline_attention_sinks",
+        "Mean number of tokens of a pair that attract more than mean plus 3 sigma, in most layers (global) or in fewer (local).",
+        GAUGE, BY("scope"), .series_max = 4),
+    ROW(attention_sink_movement_ratio, "driftline_attention_sink_movement_ratio",
+        "Share of sampled pairs whose strongest sink stands elsewhere than that of the pair before.",
+        GAUGE, UNIT("ratio")),
 
     ROW(graph_nodes, "driftline_graph_nodes",
         "Nodes with at least one event.", GAUGE),

@@ -226,6 +226,8 @@ struct dl_service_metrics {
     /* attention on served traffic */
     struct dl_metric_family *attention_entropy_ratio; /* gauge {layer}; 1: uniform */
     struct dl_metric_family *attention_top5_ratio;    /* gauge {layer} */
+    struct dl_metric_family *attention_sinks;         /* gauge {scope}: global, local */
+    struct dl_gauge *attention_sink_movement_ratio;
 
     /* state */
     struct dl_gauge *graph_nodes;

@@ -2,11 +2,13 @@
 #include "service/service.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "proto/record_codec.h"
 #include "service/http.h"
 #include "service/intake.h"
 #include "service/kafka_sink.h"
@@ -50,6 +52,8 @@ struct dl_service {
     int rpc_drained, rpc_closed, http_closed, handles_left;
     int reload_asked;
     int64_t not_ready_since_ns;
+    uint64_t stall_events; /* of the feed, when last seen to move */
+    int64_t stall_since_ns;
     char failure[1024];
 };
 
@@ -150,6 +154,57 @@ static void measure(struct dl_service *service)
         dl_gauge_set(m->drift_statistic, dl_drift_monitor_statistic(drift));
         dl_gauge_set(m->drift_threshold, dl_drift_monitor_threshold(drift));
         dl_gauge_set(m->drift_raised, dl_drift_monitor_is_raised(drift));
+    }
+}
+
+static void measure_attention(struct dl_service *service)
+{
+    static const enum dl_alert_kind kinds[] = {DL_ALERT_TEMPORAL_SHIFT, DL_ALERT_QUALITY_DROP,
+                                               DL_ALERT_ATTENTION_DISPERSION, DL_ALERT_FEED_FAST,
+                                               DL_ALERT_FEED_STALLED};
+    struct dl_service_metrics *m = &service->metrics;
+    const struct dl_watch *watch = dl_engine_watch(service->engine);
+    const struct dl_drift_monitor *drift = dl_engine_drift(service->engine);
+    struct dl_watch_figures figures;
+    char layer[12];
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        int raised =
+            k ? dl_watch_is_raised(watch, kinds[k]) : drift && dl_drift_monitor_is_raised(drift);
+        dl_gauge_set(dl_metrics_gauge(m->alert_active, DL_LABELS(dl_alert_kind_name(kinds[k]))),
+                     raised);
+    }
+    dl_watch_figures(watch, &figures);
+    if (!figures.samples) return;
+    for (uint32_t l = 0; l < figures.layers; l++) {
+        snprintf(layer, sizeof layer, "%u", l + 1);
+        dl_gauge_set(dl_metrics_gauge(m->attention_entropy_ratio, DL_LABELS(layer)),
+                     figures.entropy[l]);
+        dl_gauge_set(dl_metrics_gauge(m->attention_top5_ratio, DL_LABELS(layer)),
+                     figures.top5_share[l]);
+    }
+    dl_gauge_set(m->attention_sink_movement_ratio, figures.sink_movement);
+    if (isnan(figures.global_sinks)) return;
+    dl_gauge_set(dl_metrics_gauge(m->attention_sinks, DL_LABELS("global")), figures.global_sinks);
+    dl_gauge_set(dl_metrics_gauge(m->attention_sinks, DL_LABELS("local")), figures.local_sinks);
+}
+
+/* Raises the alert when nothing has come for drift.stall. Waiting for room or for
+ * the workers is our own slowness, not the feed's. */
+static void watch_stall(struct dl_service *service)
+{
+    struct dl_error error = {""};
+    const uint64_t events = dl_graph_feed(dl_engine_graph(service->engine))->events;
+    const int64_t now_ns = dl_clock_monotonic_ns();
+    const int64_t limit_ns = service->config->drift.stall_ms * 1000000;
+    if (!limit_ns) return;
+    if (events != service->stall_events || dl_engine_busy(service->engine) ||
+        !dl_engine_room(service->engine) || !service->stall_since_ns) {
+        service->stall_events = events;
+        service->stall_since_ns = now_ns;
+    } else if (now_ns - service->stall_since_ns >= limit_ns &&
+               dl_engine_stalled(service->engine, (double)(now_ns - service->stall_since_ns) / 1e9,
+                                 &error) != DL_OK) {
+        fail(service, error.text);
     }
 }
 
@@ -268,6 +323,8 @@ static void tick(struct dl_service *service)
 {
     if (service->phase == RUNNING) {
         measure(service);
+        measure_attention(service);
+        watch_stall(service);
         if (service->reload_asked && !dl_engine_busy(service->engine)) reload(service);
         return;
     }

@@ -178,6 +178,8 @@ static void read_outbox(struct world *w, struct dl_buf *out)
     dl_buf_clear(out);
     cr_assert_eq(dl_store_outbox_read(w->store, 0, UINT32_MAX, append_row, out, &error), DL_OK);
     cr_assert_gt(out->size, 100000u, "the test published nothing");
+    /* What the monitors know must be the same as well. */
+    dl_watch_save(dl_engine_watch(w->engine), out);
 }
 
 static void run_calm(const char *batch, uint32_t workers, struct dl_buf *out)

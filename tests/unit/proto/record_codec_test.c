@@ -186,5 +186,6 @@ Test(record_codec, long_submessages_get_long_lengths)
 Test(record_codec, alert_kinds_have_names)
 {
     cr_expect_str_eq(dl_alert_kind_name(DL_ALERT_FEED_STALLED), "feed_stalled");
+    cr_expect_str_eq(dl_alert_kind_name(DL_ALERT_FEED_FAST), "feed_fast");
     cr_expect_str_eq(dl_alert_kind_name((enum dl_alert_kind)77), "unknown");
 }

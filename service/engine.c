@@ -208,6 +208,7 @@ static struct item *new_item(struct dl_engine *engine, const struct dl_arrival *
 {
     struct batch *b = &engine->batch;
     uint32_t index = UINT32_MAX;
+    int quiet = 0;
     DL_CHECK(dl_engine_room(engine) > 0);
     *status = DL_OK;
     engine->last_reason[0] = '\0';
@@ -225,6 +226,7 @@ static struct item *new_item(struct dl_engine *engine, const struct dl_arrival *
         }
         p->next_offset = arrival->offset + 1;
         p->dirty = 1;
+        quiet = arrival->offset < p->published_below;
     }
     if (b->count == 0) {
         b->begun_ns = arrival->received_ns;
@@ -237,6 +239,7 @@ static struct item *new_item(struct dl_engine *engine, const struct dl_arrival *
                           .offset = arrival->offset,
                           .received_ns = arrival->received_ns,
                           .wall_us = arrival->wall_us,
+                          .quiet = quiet,
                           .score_query = NO_QUERY,
                           .attention_query = NO_QUERY,
                           .predictions = {{.query = NO_QUERY}, {.query = NO_QUERY}}};
@@ -403,8 +406,9 @@ static int take_in(struct dl_engine *engine, struct item *item)
     item->src_history = src_before.events;
     item->dst_history = dst_before.events;
     item->pair_history = pair_count(engine->graph, event->src, event->dst);
-    if (engine->model) status = query_score(engine, item);
-    if (engine->model && status == DL_OK) status = query_attention(engine, item);
+    int scored = engine->model && !item->quiet;
+    if (scored) status = query_score(engine, item);
+    if (scored && status == DL_OK) status = query_attention(engine, item);
     if (status == DL_OK && engine->drift) {
         dl_drift_features(engine->graph, event, dl_model_get_info(engine->model)->encoding.gap,
                           config->source.time_unit, item->drift);
@@ -413,7 +417,7 @@ static int take_in(struct dl_engine *engine, struct item *item)
     if (status == DL_OK) status = dl_graph_apply(engine->graph, event);
     if (status != DL_OK) return status;
     b->events[b->event_count++] = *event;
-    if (!engine->model) return DL_OK;
+    if (!scored) return DL_OK;
     if ((config->predict.predict_for & DL_PREDICT_SOURCE) &&
         prediction_due(config->predict.min_interval, &src_before, event->time))
         status = query_prediction(engine, event->src, event->time, &item->predictions[0]);

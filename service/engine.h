@@ -78,6 +78,11 @@ uint32_t dl_engine_room(const struct dl_engine *engine);
 /* The next offset of a topic's partition, or -1: none is stored. */
 int64_t dl_engine_position(const struct dl_engine *engine, const char *topic, int32_t partition);
 
+/* Readers have everything that came of the partition's messages below
+ * `offset`: those change the state, and nothing is scored or published again. */
+int dl_engine_published(struct dl_engine *engine, const char *topic, int32_t partition,
+                        int64_t offset);
+
 /* A decoded event, or a message that could not be decoded (`reason` and
  * `field` for its dead letter). There must be room. Messages at or below the
  * stored position are counted and passed. DL_OK, or DL_ERR_NOMEM, after which

@@ -225,7 +225,7 @@ static void put_headers(struct dl_buf *headers, struct dl_slice version, const c
 static int put_row(struct dl_engine *engine, enum dl_outbox_kind kind, const char *topic,
                    struct dl_slice key, const struct dl_position *position, struct dl_error *error)
 {
-    if (!engine->parts.publish || !topic[0]) return DL_OK;
+    if (!engine->parts.publish || engine->quiet || !topic[0]) return DL_OK;
     if (engine->record.failed || engine->headers.failed)
         return dl_error_set(error, DL_ERR_NOMEM, "out of memory for a record");
     struct dl_outbox_row row = {.kind = kind,
@@ -395,6 +395,7 @@ static int put_records(struct dl_engine *engine, struct dl_error *error)
     for (uint32_t i = 0; status == DL_OK && i < b->count; i++) {
         const struct item *item = &b->items[i];
         uint32_t alerts_before = b->alert_count;
+        engine->quiet = item->quiet;
         if (item->kind == ITEM_BROKEN) status = put_dead_letter(engine, item, error);
         if (item->kind == ITEM_LATE) status = put_late(engine, item, error);
         if (item->kind != ITEM_EVENT) continue;
@@ -417,6 +418,7 @@ static int put_records(struct dl_engine *engine, struct dl_error *error)
         for (uint32_t a = alerts_before; status == DL_OK && a < b->alert_count; a++)
             status = put_alert(engine, &b->alerts[a].alert, error);
     }
+    engine->quiet = 0;
     return status;
 }
 
@@ -524,6 +526,7 @@ void dl_engine_commit(struct dl_engine *engine)
     if (status != DL_OK) {
         dl_engine_fail(engine, status, "cannot store a batch", &error);
     } else {
+        engine->batches_committed++;
         log_alerts(b);
         tell_listeners(engine);
         count(engine, now_ns, now_ns - before_ns);

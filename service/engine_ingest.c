@@ -13,6 +13,7 @@ struct ingest_job {
     struct dl_backend_job *job;
     struct dl_edge_event *events; /* slices point into `text` */
     uint32_t count, offered, rejected;
+    uint64_t due; /* the number of the batch that its last event is in */
     struct dl_buf text;
     char first_reason[200];
     struct ingest_job *next;
@@ -106,6 +107,7 @@ void dl_engine_ingest_pump(struct dl_engine *engine)
             struct dl_arrival arrival = {
                 .topic = "", .received_ns = dl_clock_monotonic_ns(), .wall_us = dl_clock_wall_us()};
             any = 1;
+            job->due = engine->batches_committed + 1;
             if (dl_engine_offer(engine, &arrival, &job->events[job->offered++]) != DL_OK) break;
             if (engine->last_reason[0] && job->rejected++ == 0)
                 memcpy(job->first_reason, engine->last_reason, sizeof job->first_reason);
@@ -120,7 +122,9 @@ void dl_engine_ingest_pump(struct dl_engine *engine)
 void dl_engine_ingest_committed(struct dl_engine *engine)
 {
     if (engine->ingest_pumping || engine->failed) return;
-    while (engine->ingest_first && engine->ingest_first->offered == engine->ingest_first->count) {
+    /* An answer may bring the next job at once, whose events are in the next batch. */
+    while (engine->ingest_first && engine->ingest_first->offered == engine->ingest_first->count &&
+           engine->ingest_first->due <= engine->batches_committed) {
         struct ingest_job *job = engine->ingest_first;
         engine->ingest_first = job->next;
         if (!engine->ingest_first) engine->ingest_last = NULL;

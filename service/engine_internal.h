@@ -29,6 +29,7 @@ struct item {
     uint32_t position; /* index into engine.positions, or UINT32_MAX */
     int64_t offset;
     int64_t received_ns, wall_us;
+    int quiet; /* readers have what comes of it */
     /* events */
     struct dl_event event;
     uint64_t seq;
@@ -48,8 +49,9 @@ struct item {
 struct position {
     char topic[250];
     int32_t partition;
-    int64_t next_offset; /* to read: after all that was offered */
-    int dirty;           /* to be written with this batch */
+    int64_t next_offset;     /* to read: after all that was offered; -1: nothing was */
+    int64_t published_below; /* readers have what came of offsets below */
+    int dirty;               /* to be written with this batch */
 };
 
 struct batch {
@@ -110,12 +112,14 @@ struct dl_engine {
     struct batch batch;
     struct dl_scoring scoring;
     int scoring_now; /* the batch is with the workers */
+    int quiet;       /* records of a quiet item are being written: none is published */
     struct dl_candidate_set candidates;
     struct dl_buf record, headers, name; /* scratch for encoding */
     struct dl_backend_listener *listeners;
     uint32_t jobs;                                 /* backend jobs with the workers */
     struct ingest_job *ingest_first, *ingest_last; /* waiting for room or for their commit */
     uint32_t ingest_count;
+    uint64_t batches_committed;
     struct dl_backend_job *renewals[RENEWALS_MAX]; /* waiting for the batch to end */
     uint32_t renewal_count;
     int ingest_pumping;

@@ -45,7 +45,7 @@ uint32_t dl_engine_find_position(struct dl_engine *engine, const char *topic, in
         engine->position_capacity = capacity;
     }
     struct position *p = &engine->positions[engine->position_count];
-    *p = (struct position){.partition = partition};
+    *p = (struct position){.partition = partition, .next_offset = -1};
     snprintf(p->topic, sizeof p->topic, "%s", topic);
     engine->position_last = engine->position_count;
     return engine->position_count++;
@@ -58,6 +58,16 @@ int64_t dl_engine_position(const struct dl_engine *engine, const char *topic, in
             strcmp(engine->positions[i].topic, topic) == 0)
             return engine->positions[i].next_offset;
     return -1;
+}
+
+int dl_engine_published(struct dl_engine *engine, const char *topic, int32_t partition,
+                        int64_t offset)
+{
+    uint32_t index = dl_engine_find_position(engine, topic, partition, 1);
+    if (index == UINT32_MAX)
+        return dl_engine_fail(engine, DL_ERR_NOMEM, "out of memory for a partition", NULL);
+    engine->positions[index].published_below = offset;
+    return DL_OK;
 }
 
 static int take_position(void *user, const struct dl_position *position)
@@ -119,6 +129,7 @@ static uint32_t layers_of(const struct dl_engine *engine)
 static int put_journal(struct dl_engine *engine, struct dl_buf *buf, struct dl_error *error)
 {
     struct batch *b = &engine->batch;
+    static const struct dl_score unscored = {0}; /* rank 0: live quality passes it over */
     uint32_t score = 0, events = 0;
     char name[32];
     dl_buf_clear(buf);
@@ -126,8 +137,9 @@ static int put_journal(struct dl_engine *engine, struct dl_buf *buf, struct dl_e
     for (uint32_t i = 0; i < b->count; i++) {
         struct dl_watch_attention attention;
         const struct item *item = &b->items[i];
-        if (item->kind != ITEM_EVENT || item->score_query == NO_QUERY) continue;
-        const struct dl_score *s = &b->scores[score++];
+        if (item->kind != ITEM_EVENT) continue;
+        const struct dl_score *s = item->score_query == NO_QUERY ? &unscored : &b->scores[score++];
+        if (!item->has_drift && s == &unscored) continue;
         dl_buf_u8(buf, (uint8_t)item->has_drift);
         dl_buf_u64(buf, item->seq);
         dl_buf_u64(buf, (uint64_t)item->event.time);

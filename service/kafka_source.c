@@ -14,6 +14,7 @@
 #define TICK_MS 250    /* lag, pause, and a net under the wake-ups */
 #define PAUSE_AFTER_NS 2000000000
 #define HEADERS_MAX 64
+#define REVOKE_NS 5000000000 /* how long a revoked partition's output may take */
 
 struct dl_kafka_source {
     uv_loop_t *loop;
@@ -25,15 +26,22 @@ struct dl_kafka_source {
     void *context;
     rd_kafka_t *consumer;
     rd_kafka_queue_t *queue;
+    struct dl_kafka_share *share; /* with a sink */
+    struct dl_kafka_sink *sink;
+    rd_kafka_topic_partition_list_t *pending; /* what the group asks for */
+    enum { PENDING_NONE, PENDING_ASSIGN, PENDING_REVOKE } pending_what;
+    int64_t revoke_until_ns;
     rd_kafka_topic_partition_list_t *assigned;
     uint8_t *at_end; /* (assigned->cnt): read to its end once */
     int pipe[2];
     uv_poll_t *wake;
     uv_timer_t *tick;
     uv_idle_t *again; /* runs while a wake-up left messages behind */
-    int stopped, has_failed, paused, all_brokers_down;
+    int stopped, closing, has_failed, paused, all_brokers_down;
     int64_t full_since_ns; /* 0: there is room */
 };
+
+static void on_again(uv_idle_t *idle);
 
 static void fail(struct dl_kafka_source *source, const char *reason)
 {
@@ -49,15 +57,28 @@ static void start_offsets(struct dl_kafka_source *source, rd_kafka_topic_partiti
     for (int i = 0; i < list->cnt; i++) {
         rd_kafka_topic_partition_t *p = &list->elems[i];
         int64_t stored = dl_engine_position(source->engine, p->topic, p->partition);
-        p->offset = stored >= 0                                       ? stored
-                    : source->config->source.start == DL_START_LATEST ? RD_KAFKA_OFFSET_END
-                                                                      : RD_KAFKA_OFFSET_BEGINNING;
+        int64_t committed = -1;
+        int latest = source->config->source.start == DL_START_LATEST;
+        if (source->share)
+            dl_kafka_share_committed(source->share, p->topic, p->partition, &committed);
+        if (committed >= 0) dl_engine_published(source->engine, p->topic, p->partition, committed);
         if (stored >= 0)
+            p->offset = stored;
+        else if (latest)
+            p->offset = committed >= 0 ? committed : RD_KAFKA_OFFSET_END;
+        else
+            p->offset = RD_KAFKA_OFFSET_BEGINNING;
+        if (p->offset >= 0)
             DL_INFO("kafka", "%s [%d] from offset %lld", p->topic, (int)p->partition,
-                    (long long)stored);
+                    (long long)p->offset);
         else
             DL_INFO("kafka", "%s [%d] from its %s", p->topic, (int)p->partition,
                     p->offset == RD_KAFKA_OFFSET_END ? "end" : "beginning");
+        if (committed > (stored >= 0 ? stored : 0) && p->offset != committed)
+            DL_INFO("kafka",
+                    "%s [%d]: readers have everything below offset %lld; up to there the state is "
+                    "filled and nothing published",
+                    p->topic, (int)p->partition, (long long)committed);
     }
 }
 
@@ -78,28 +99,101 @@ static void assignment_changed(struct dl_kafka_source *source)
     }
 }
 
-static void on_rebalance(rd_kafka_t *consumer, rd_kafka_resp_err_t what,
-                         rd_kafka_topic_partition_list_t *partitions, void *opaque)
+static int is_cooperative(struct dl_kafka_source *source)
 {
-    struct dl_kafka_source *source = opaque;
-    int cooperative = strcmp(rd_kafka_rebalance_protocol(consumer), "COOPERATIVE") == 0;
+    const char *protocol = rd_kafka_rebalance_protocol(source->consumer);
+    return protocol && strcmp(protocol, "COOPERATIVE") == 0;
+}
+
+static void finish_assign(struct dl_kafka_source *source)
+{
     rd_kafka_error_t *error = NULL;
-    if (what == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS) {
-        start_offsets(source, partitions);
-        if (cooperative)
-            error = rd_kafka_incremental_assign(consumer, partitions);
-        else
-            rd_kafka_assign(consumer, partitions);
-    } else if (cooperative) {
-        error = rd_kafka_incremental_unassign(consumer, partitions);
-    } else {
-        rd_kafka_assign(consumer, NULL);
-    }
+    start_offsets(source, source->pending);
+    if (is_cooperative(source))
+        error = rd_kafka_incremental_assign(source->consumer, source->pending);
+    else
+        rd_kafka_assign(source->consumer, source->pending);
     if (error) {
         DL_ERROR("kafka", "assignment: %s", rd_kafka_error_string(error));
         rd_kafka_error_destroy(error);
     }
+}
+
+/* Not ours any more, before the group may give them to another. */
+static void finish_revoke(struct dl_kafka_source *source)
+{
+    rd_kafka_error_t *error = NULL;
+    for (int i = 0; source->share && i < source->pending->cnt; i++)
+        dl_kafka_share_revoke(source->share, source->pending->elems[i].topic,
+                              source->pending->elems[i].partition);
+    if (is_cooperative(source))
+        error = rd_kafka_incremental_unassign(source->consumer, source->pending);
+    else
+        rd_kafka_assign(source->consumer, NULL);
+    if (error) {
+        DL_ERROR("kafka", "assignment: %s", rd_kafka_error_string(error));
+        rd_kafka_error_destroy(error);
+    }
+}
+
+/* 1: what the group asked for can be done now. */
+static int may_settle(struct dl_kafka_source *source)
+{
+    int64_t committed;
+    if (!source->share) return 1;
+    if (source->pending_what == PENDING_ASSIGN) {
+        for (int i = 0; i < source->pending->cnt; i++)
+            if (!dl_kafka_share_committed(source->share, source->pending->elems[i].topic,
+                                          source->pending->elems[i].partition, &committed))
+                return 0;
+        return 1;
+    }
+    if (source->revoke_until_ns == 0) return 1; /* lost, or closing: there is no time */
+    dl_engine_flush(source->engine);
+    if (dl_clock_monotonic_ns() > source->revoke_until_ns) {
+        DL_WARN("kafka", "partitions are given up with output unpublished; it waits");
+        return 1;
+    }
+    return !dl_engine_busy(source->engine) && dl_kafka_sink_idle(source->sink);
+}
+
+void dl_kafka_source_settle(struct dl_kafka_source *source)
+{
+    if (source->pending_what == PENDING_NONE || !may_settle(source)) return;
+    if (source->pending_what == PENDING_ASSIGN)
+        finish_assign(source);
+    else
+        finish_revoke(source);
+    source->pending_what = PENDING_NONE;
+    rd_kafka_topic_partition_list_destroy(source->pending);
+    source->pending = NULL;
     assignment_changed(source);
+    if (!source->closing) uv_idle_start(source->again, on_again);
+}
+
+/* The group waits until we call assign or unassign. An assignment is taken up
+ * once the committed offsets are known; a partition is given up once what was
+ * taken in of it is published, or after a while. */
+static void on_rebalance(rd_kafka_t *consumer, rd_kafka_resp_err_t what,
+                         rd_kafka_topic_partition_list_t *partitions, void *opaque)
+{
+    struct dl_kafka_source *source = opaque;
+    if (source->pending) rd_kafka_topic_partition_list_destroy(source->pending);
+    source->pending = rd_kafka_topic_partition_list_copy(partitions);
+    source->pending_what =
+        what == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS ? PENDING_ASSIGN : PENDING_REVOKE;
+    source->revoke_until_ns =
+        source->closing || rd_kafka_assignment_lost(consumer) || partitions->cnt == 0
+            ? 0
+            : dl_clock_monotonic_ns() + REVOKE_NS;
+    if (source->share && source->pending_what == PENDING_ASSIGN) {
+        for (int i = 0; i < partitions->cnt; i++)
+            if (dl_kafka_share_assign(source->share, partitions->elems[i].topic,
+                                      partitions->elems[i].partition) != DL_OK)
+                fail(source, "out of memory for a partition");
+        dl_kafka_sink_look(source->sink);
+    }
+    dl_kafka_source_settle(source);
 }
 
 /* ---- errors ------------------------------------------------------------------------- */
@@ -195,7 +289,7 @@ static void take_message(struct dl_kafka_source *source, const rd_kafka_message_
  * that polling goes on for the group's sake. Returns 1 if messages may come. */
 static int may_consume(struct dl_kafka_source *source)
 {
-    if (source->stopped || source->has_failed) return 0;
+    if (source->stopped || source->has_failed || source->pending_what == PENDING_REVOKE) return 0;
     if (dl_engine_room(source->engine) > 0) {
         source->full_since_ns = 0;
         if (source->paused && source->assigned) {
@@ -216,11 +310,10 @@ static int may_consume(struct dl_kafka_source *source)
     return source->paused;
 }
 
-static void on_again(uv_idle_t *idle);
-
 static void pump(struct dl_kafka_source *source)
 {
     int left = DRAIN_MAX;
+    dl_kafka_source_settle(source);
     while (left > 0 && may_consume(source)) {
         rd_kafka_message_t *message = rd_kafka_consumer_poll(source->consumer, 0);
         if (!message) break;
@@ -392,6 +485,13 @@ done:
     return DL_OK;
 }
 
+void dl_kafka_source_attach(struct dl_kafka_source *source, struct dl_kafka_share *share,
+                            struct dl_kafka_sink *sink)
+{
+    source->share = share;
+    source->sink = sink;
+}
+
 void dl_kafka_source_resume(struct dl_kafka_source *source)
 {
     if (!source->stopped) uv_idle_start(source->again, on_again);
@@ -406,6 +506,7 @@ void dl_kafka_source_stop(struct dl_kafka_source *source)
 void dl_kafka_source_close(struct dl_kafka_source *source)
 {
     if (!source) return;
+    source->closing = 1;
     if (source->again) {
         uv_close((uv_handle_t *)source->again, free_handle);
         uv_close((uv_handle_t *)source->tick, free_handle);
@@ -419,6 +520,7 @@ void dl_kafka_source_close(struct dl_kafka_source *source)
         rd_kafka_consumer_close(source->consumer);
         rd_kafka_destroy(source->consumer);
     }
+    if (source->pending) rd_kafka_topic_partition_list_destroy(source->pending);
     if (source->assigned) rd_kafka_topic_partition_list_destroy(source->assigned);
     if (source->pipe[0] >= 0) close(source->pipe[0]);
     if (source->pipe[1] >= 0) close(source->pipe[1]);

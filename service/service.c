@@ -39,6 +39,7 @@ struct dl_service {
     struct dl_intake *intake;
     struct dl_kafka_source *kafka_source;
     struct dl_line_source *line_source;
+    struct dl_kafka_share *share;
     struct dl_kafka_sink *sink;
     struct dl_rpc_server *rpc;
     struct dl_rpc_methods *methods;
@@ -455,12 +456,33 @@ static int open_source(struct dl_service *service, struct dl_error *error)
                                &service->line_source, error);
 }
 
+static void learnt(void *context)
+{
+    struct dl_service *service = context;
+    if (service->kafka_source) dl_kafka_source_settle(service->kafka_source);
+}
+
 static int open_sink(struct dl_service *service, struct dl_error *error)
 {
     if (service->options.no_model || !publishes(service->config)) return DL_OK;
-    void *consumer = service->kafka_source ? dl_kafka_source_consumer(service->kafka_source) : NULL;
-    return dl_kafka_sink_open(service->loop, service->config, service->engine, service->store,
-                              consumer, &service->metrics, fail, service, &service->sink, error);
+    struct dl_kafka_sink_parts parts = {.loop = service->loop,
+                                        .config = service->config,
+                                        .engine = service->engine,
+                                        .store = service->store,
+                                        .metrics = &service->metrics,
+                                        .failed = fail,
+                                        .learnt = learnt,
+                                        .context = service};
+    if (service->kafka_source) {
+        if (dl_kafka_share_new(&service->config->source.topics, &service->share) != DL_OK)
+            return dl_error_set(error, DL_ERR_NOMEM, "out of memory for the partitions");
+        parts.consumer = dl_kafka_source_consumer(service->kafka_source);
+        parts.share = service->share;
+    }
+    int status = dl_kafka_sink_open(&parts, &service->sink, error);
+    if (status == DL_OK && service->kafka_source)
+        dl_kafka_source_attach(service->kafka_source, service->share, service->sink);
+    return status;
 }
 
 static int open_rpc(struct dl_service *service, struct dl_error *error)
@@ -553,6 +575,7 @@ int dl_service_new(uv_loop_t *loop, const struct dl_service_options *options,
 void dl_service_free(struct dl_service *service)
 {
     if (!service) return;
+    dl_kafka_share_free(service->share);
     dl_workers_free(service->workers);
     dl_intake_free(service->intake);
     dl_engine_free(service->engine);

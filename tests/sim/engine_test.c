@@ -327,6 +327,51 @@ Test(engine, listeners_hear_each_score_and_prediction_once_and_in_order)
     world_deinit(&w);
 }
 
+struct chain {
+    struct dl_backend_job job;
+    struct world *world;
+    struct dl_backend *backend;
+    struct dl_edge_event events[10];
+    uint32_t sent, answered;
+};
+
+static void send_next(struct chain *chain);
+static void on_link(struct dl_backend_job *job, int status, const struct dl_error *error,
+                    const union dl_backend_result *result)
+{
+    struct chain *chain = (struct chain *)job;
+    uint64_t first, next;
+    cr_assert_eq(status, DL_OK, "%s", error ? error->text : "");
+    chain->answered += result->ingested.accepted;
+    dl_store_log_range(chain->world->store, &first, &next);
+    cr_assert_geq(next, chain->answered, "%u events were acknowledged, %llu are durable",
+                  chain->answered, (unsigned long long)next);
+    if (chain->sent < 300) send_next(chain);
+}
+
+static void send_next(struct chain *chain)
+{
+    struct dl_error error;
+    struct dl_backend_ingest_request request = {10, chain->events};
+    for (int i = 0; i < 10; i++) chain->events[i] = feed[chain->sent++].event;
+    cr_assert_eq(chain->backend->ingest(chain->backend->context, &request, &chain->job, &error),
+                 DL_OK);
+}
+
+Test(engine, an_ingest_sent_while_another_is_answered_waits_for_its_own_commit)
+{
+    struct world w = {0};
+    struct dl_backend backend;
+    make_feed(7);
+    world_init(&w, "16", "accept");
+    world_open(&w, 1);
+    dl_engine_backend(w.engine, &backend);
+    struct chain chain = {.job = {.done = on_link}, .world = &w, .backend = &backend};
+    send_next(&chain);
+    while (chain.answered < 300) dl_workers_wait(w.workers);
+    world_deinit(&w);
+}
+
 static int answered;
 static uint32_t accepted;
 static void on_ingested(struct dl_backend_job *job, int status, const struct dl_error *error,

@@ -539,6 +539,8 @@ int dl_service_new(uv_loop_t *loop, const struct dl_service_options *options,
     service->loop = loop;
     service->options = *options;
     service->config = options->config;
+    /* libuv writes without MSG_NOSIGNAL: a client that hangs up must not end us. */
+    if (options->handle_signals) signal(SIGPIPE, SIG_IGN);
     int status = dl_metrics_new(&service->registry);
     if (status == DL_OK)
         status = dl_service_metrics_init(service->registry, &service->metrics, error);

@@ -20,7 +20,7 @@ struct dl_service;
 struct dl_service_options {
     const struct dl_config *config; /* borrowed */
     struct dl_model *model; /* a reference that is taken over the load of model.path; may be NULL */
-    int handle_signals;     /* SIGTERM, SIGINT: stop; SIGHUP: reload */
+    int handle_signals;     /* SIGTERM, SIGINT: stop; SIGHUP: reload; SIGPIPE: ignored */
     int stop_at_end;        /* file and standard input: stop when all is taken in */
     int no_model;           /* only take history in */
     int64_t drain_ms;       /* 0: 10 s */

@@ -28,6 +28,7 @@ THIRD_PARTY = {
     r"yaml\.h": r"service/config_yaml\.c",
     r"yajl/.*": r"(proto|service)/[a-z_0-9]*json[a-z_0-9]*\.c|model/safetensors.*\.c",
     r"openssl/.*": r"service/tls[a-z_0-9]*\.c|base/digest\.c",
+    r"curl/.*": r"service/notify\.c",
     r"criterion/.*": r"tests/.*",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

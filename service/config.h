@@ -105,12 +105,17 @@ struct dl_config {
         struct dl_texts features;   /* empty: all */
         enum dl_drift_form form;
         uint64_t frequencies, seed;
-        uint64_t cooldown;    /* events */
-        double surprise_bits; /* 0: no surprise alerts */
+        uint64_t cooldown;                        /* events */
+        double surprise_bits;                     /* 0: no surprise alerts */
         double quality_margin, dispersion_margin; /* -1: no such alerts */
         double fast;                              /* 0: no such alerts */
         int64_t stall_ms;                         /* 0: no stall alerts */
     } drift;
+    struct {
+        char *webhook, *alertmanager; /* URLs; "" for none */
+        char *token_file;
+        int64_t timeout_ms;
+    } alerts;
     struct {
         char *listen; /* "" when it is off */
         char *tls_cert, *tls_key, *tls_ca, *tokens_file;

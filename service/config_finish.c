@@ -212,6 +212,20 @@ static void finish_drift(struct dl_config *config)
     }
 }
 
+static void finish_url(struct dl_config *config, const char *key, const char *url)
+{
+    if (*url && strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)
+        problem_at(config, key, "takes a URL that begins with http:// or https://");
+}
+
+static void finish_alerts(struct dl_config *config)
+{
+    finish_url(config, "alerts.webhook", config->alerts.webhook);
+    finish_url(config, "alerts.alertmanager", config->alerts.alertmanager);
+    if (config->alerts.timeout_ms < 100 || config->alerts.timeout_ms > 600000)
+        problem_at(config, "alerts.timeout", "takes 100ms to 10m");
+}
+
 int dl_config_finish(struct dl_config *config, struct dl_error *error)
 {
     finish_spans(config);
@@ -219,6 +233,7 @@ int dl_config_finish(struct dl_config *config, struct dl_error *error)
     finish_outputs(config);
     finish_servers(config);
     finish_drift(config);
+    finish_alerts(config);
     if (!*config->store.path)
         problem_at(config, "store.path", "name the file that keeps the state");
     if (config->model.workers == 0) {

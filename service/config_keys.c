@@ -167,6 +167,14 @@ const struct dl_config_key dl_config_keys[] = {
     DURATION("drift.stall", drift.stall_ms, "0",
              "Raise an alert when no event has come for this long. 0: never."),
 
+    TEXT("alerts.webhook", alerts.webhook, "", NULL,
+         "URL that each alert is posted to as JSON, raised and cleared alike. Empty: none."),
+    TEXT("alerts.alertmanager", alerts.alertmanager, "", NULL,
+         "URL of a Prometheus Alertmanager, such as http://localhost:9093. Empty: none."),
+    TEXT("alerts.token_file", alerts.token_file, "", NULL,
+         "File whose first line is sent to both as a bearer token. Empty: none."),
+    DURATION("alerts.timeout", alerts.timeout_ms, "10s", "How long one attempt may take."),
+
     TEXT("rpc.listen", rpc.listen, "127.0.0.1:50051", "--rpc",
          "Address and port of gRPC; off for none."),
     TEXT("rpc.tls_cert", rpc.tls_cert, "", NULL, "PEM file of the certificate chain."),
@@ -197,8 +205,8 @@ const struct dl_config_key dl_config_keys[] = {
 };
 const size_t dl_config_key_count = sizeof dl_config_keys / sizeof *dl_config_keys;
 
-const char *const dl_config_sections[] = {"source", "kafka", "store", "model", "predict",
-                                          "drift",  "rpc",   "http",  "log"};
+const char *const dl_config_sections[] = {"source", "kafka",  "store", "model", "predict",
+                                          "drift",  "alerts", "rpc",   "http",  "log"};
 const size_t dl_config_section_count = sizeof dl_config_sections / sizeof *dl_config_sections;
 
 bool dl_config_section_is(const char *name)

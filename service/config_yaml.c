@@ -110,7 +110,7 @@ static void walk_value(struct walk *walk, yaml_node_t *name, yaml_node_t *value,
         else
             dl_config_problem(walk->config, place, key,
                               "no such section: there are source, kafka, store, model, predict, "
-                              "drift, rpc, http and log");
+                              "drift, alerts, rpc, http and log");
         return;
     }
     bool section = strcmp(key, "kafka") == 0 || strncmp(key, "kafka.", 6) == 0 ||

@@ -37,7 +37,8 @@ static void set_position(const struct dl_engine *engine, const struct item *item
 
 static struct dl_slice version_of(const struct dl_engine *engine)
 {
-    return dl_slice_text(dl_model_get_info(engine->model)->version);
+    /* A feed can stall without a model as well. */
+    return dl_slice_text(engine->model ? dl_model_get_info(engine->model)->version : "");
 }
 
 static void build_score(struct dl_engine *engine, const struct item *item)

@@ -117,6 +117,9 @@ static const struct row rows[] = {
         "Times that the drift reference was renewed.", COUNTER),
     ROW(alerts_total, "driftline_alerts_total",
         "Alerts raised, by kind.", COUNTER, BY("kind"), .series_max = 16),
+    ROW(notifications_total, "driftline_notifications_total",
+        "Attempts to take an alert to the webhook or to Alertmanager: sent, repeated, failed (tried again), refused, or dropped from a full queue.",
+        COUNTER, BY("target", "result"), .series_max = 16),
     ROW(alert_active, "driftline_alert_active",
         "1 while an alert of the kind is raised, else 0.", GAUGE, BY("kind"), .series_max = 16),
 

@@ -220,8 +220,9 @@ struct dl_service_metrics {
     struct dl_gauge *drift_threshold;
     struct dl_gauge *drift_raised; /* 1 while a temporal shift is raised */
     struct dl_counter *drift_reference_renewals_total;
-    struct dl_metric_family *alerts_total; /* counter {kind}: raised */
-    struct dl_metric_family *alert_active; /* gauge {kind}: 1 while raised */
+    struct dl_metric_family *alerts_total;        /* counter {kind}: raised */
+    struct dl_metric_family *notifications_total; /* counter {target, result} */
+    struct dl_metric_family *alert_active;        /* gauge {kind}: 1 while raised */
 
     /* attention on served traffic */
     struct dl_metric_family *attention_entropy_ratio; /* gauge {layer}; 1: uniform */

@@ -15,6 +15,7 @@
 #include "service/kafka_source.h"
 #include "service/line_source.h"
 #include "service/log.h"
+#include "service/notify.h"
 #include "service/rpc_methods.h"
 #include "service/rpc_server.h"
 #include "service/version.h"
@@ -44,6 +45,7 @@ struct dl_service {
     struct dl_rpc_server *rpc;
     struct dl_rpc_methods *methods;
     struct dl_http *http;
+    struct dl_notify *notify;
     uv_timer_t tick;
     uv_signal_t signals[3];
     int tick_open, signals_open;
@@ -287,6 +289,8 @@ static void close_all(struct dl_service *service)
     service->phase = CLOSING;
     if (service->sink) dl_kafka_sink_close(service->sink);
     service->sink = NULL;
+    dl_notify_close(service->notify);
+    service->notify = NULL;
     if (service->kafka_source) dl_kafka_source_close(service->kafka_source);
     service->kafka_source = NULL;
     if (service->line_source) dl_line_source_close(service->line_source);
@@ -485,6 +489,13 @@ static int open_sink(struct dl_service *service, struct dl_error *error)
     return status;
 }
 
+static int open_notify(struct dl_service *service, struct dl_error *error)
+{
+    if (service->options.no_model) return DL_OK;
+    return dl_notify_open(service->loop, service->config, &service->backend, service->store,
+                          &service->metrics, &service->notify, error);
+}
+
 static int open_rpc(struct dl_service *service, struct dl_error *error)
 {
     const struct dl_config *config = service->config;
@@ -556,6 +567,7 @@ int dl_service_new(uv_loop_t *loop, const struct dl_service_options *options,
         status = open_rpc(service, error);
     }
     if (status == DL_OK) status = open_http(service, error);
+    if (status == DL_OK) status = open_notify(service, error);
     if (status == DL_OK) status = open_source(service, error);
     if (status == DL_OK) status = open_sink(service, error);
     if (status == DL_OK) {

@@ -209,7 +209,25 @@ static void pack_transposed(size_t k, size_t n, const float *source, size_t row,
 
 /* ---- elementary functions --------------------------------------------------- */
 
-/* e^x = 2^n e^r with |r| ≤ ln2/2; the series to r⁷ leaves 5e-9. */
+/* 2^t for −126 ≤ t ≤ 127: n + f with |f| ≤ 1/2; the series of 2^f to f⁷ leaves 5e-9. */
+INLINE __m256 exp2_within(__m256 t)
+{
+    __m256 n = _mm256_round_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m256 f = _mm256_sub_ps(t, n);
+    __m256 y = _mm256_set1_ps(1.52527338e-5f); /* (ln 2)^k / k! */
+    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(1.54035304e-4f));
+    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(1.33335581e-3f));
+    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(9.61812911e-3f));
+    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(5.55041087e-2f));
+    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(2.40226507e-1f));
+    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(6.93147181e-1f));
+    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(1.0f));
+    __m256i exponent = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(y), exponent));
+}
+
+/* e^x = 2^n e^r with |r| ≤ ln2/2; the series to r⁷ leaves 5e-9. ln 2 in two
+ * parts keeps large x exact, where 2^(x log2 e) would lose their last bits. */
 INLINE __m256 exp8(__m256 x)
 {
     /* The second operand comes back where one is NaN. */
@@ -284,13 +302,14 @@ static void cos_sin(size_t n, const float *x, float *c, float *s)
     if (whole < n) cos_sin_at(x + whole, c + whole, s ? s + whole : NULL, 1, mask_of(n - whole));
 }
 
-/* σ(2u) of the tanh form of GELU. */
+/* σ(2u) of the tanh form of GELU: 1/(1 + 2^t), t = −2u log2 e. */
 INLINE __m256 gelu_gate(__m256 x)
 {
-    __m256 inner =
-        _mm256_fmadd_ps(_mm256_mul_ps(_mm256_set1_ps(0.044715f), x), _mm256_mul_ps(x, x), x);
-    __m256 e = exp8(_mm256_mul_ps(_mm256_set1_ps(-1.59576912f), inner));
-    return _mm256_div_ps(_mm256_set1_ps(1.0f), _mm256_add_ps(_mm256_set1_ps(1.0f), e));
+    __m256 t = _mm256_fmadd_ps(_mm256_mul_ps(x, x), _mm256_set1_ps(-1.02943240e-1f),
+                               _mm256_set1_ps(-2.30220820f));
+    t = _mm256_mul_ps(t, x);
+    t = _mm256_min_ps(_mm256_set1_ps(126.0f), _mm256_max_ps(_mm256_set1_ps(-126.0f), t));
+    return _mm256_div_ps(_mm256_set1_ps(1.0f), _mm256_add_ps(_mm256_set1_ps(1.0f), exp2_within(t)));
 }
 
 INLINE void gelu_at(const float *x, float *y, const int masked, __m256i mask)
@@ -327,24 +346,31 @@ static void gelu_backward(size_t n, const float *x, const float *dy, float *dx)
 
 /* ---- rows ------------------------------------------------------------------- */
 
+/* 2^((x − top) scale log2 e); x ≤ top. */
+INLINE __m256 softmax_term(__m256 x, __m256 top, __m256 factor)
+{
+    __m256 t = _mm256_mul_ps(_mm256_sub_ps(x, top), factor);
+    return exp2_within(_mm256_max_ps(_mm256_set1_ps(-126.0f), t));
+}
+
 /* The padding makes every row whole vectors; only the last needs care. */
 static void softmax(size_t rows, size_t n, float scale, float *x, size_t row)
 {
     const size_t last = (n - 1) / LANES * LANES;
     const __m256 valid = _mm256_castsi256_ps(mask_of(n - last));
-    const __m256 low = _mm256_set1_ps(-INFINITY), factor = _mm256_set1_ps(scale);
+    const __m256 low = _mm256_set1_ps(-INFINITY), factor = _mm256_set1_ps(scale * 1.44269504f);
     for (size_t i = 0; i < rows; i++, x += row) {
         __m256 end = _mm256_blendv_ps(low, _mm256_loadu_ps(x + last), valid), top = end;
         for (size_t j = 0; j < last; j += LANES) top = _mm256_max_ps(top, _mm256_loadu_ps(x + j));
         top = _mm256_set1_ps(max_of(top));
-        end = _mm256_and_ps(exp8(_mm256_mul_ps(factor, _mm256_sub_ps(end, top))), valid);
-        __m256 sum = _mm256_setzero_ps();
+        end = _mm256_and_ps(softmax_term(end, top, factor), valid);
+        __m256 sum = end;
         for (size_t j = 0; j < last; j += LANES) {
-            __m256 e = exp8(_mm256_mul_ps(factor, _mm256_sub_ps(_mm256_loadu_ps(x + j), top)));
+            __m256 e = softmax_term(_mm256_loadu_ps(x + j), top, factor);
             _mm256_storeu_ps(x + j, e);
             sum = _mm256_add_ps(sum, e);
         }
-        __m256 share = _mm256_set1_ps(1.0f / sum_of(_mm256_add_ps(sum, end)));
+        __m256 share = _mm256_set1_ps(1.0f / sum_of(sum));
         for (size_t j = 0; j < last; j += LANES)
             _mm256_storeu_ps(x + j, _mm256_mul_ps(_mm256_loadu_ps(x + j), share));
         _mm256_storeu_ps(x + last, _mm256_mul_ps(end, share));

@@ -27,16 +27,19 @@ INLINE void tile(const struct dl_gemm *g, const float *a, const float *b, float 
     }
     const size_t a_row = g->a_row, a_column = g->a_column, b_row = g->b_row;
     const float *next = b + g->b_panel;
+    /* Four bases of three rows each: base + 0, 1, 2 × a_row are addresses that an
+     * instruction can form, where twelve pointers would not fit the registers. */
+    const float *base[4] = {a, a + 3 * a_row, a + 6 * a_row, a + 9 * a_row};
     for (size_t p = g->k; p > 0; p--) {
         __m512 b0 = _mm512_maskz_loadu_ps(mask0, b);
         __m512 b1 = two ? _mm512_maskz_loadu_ps(mask1, next) : b0;
 #pragma GCC unroll 12
         for (int i = 0; i < rows; i++) {
-            __m512 x = _mm512_set1_ps(a[(size_t)i * a_row]);
+            __m512 x = _mm512_set1_ps(base[i / 3][(size_t)(i % 3) * a_row]);
             sum[i][0] = _mm512_fmadd_ps(x, b0, sum[i][0]);
             if (two) sum[i][1] = _mm512_fmadd_ps(x, b1, sum[i][1]);
         }
-        a += a_column;
+        for (int i = 0; i < 4; i++) base[i] += a_column;
         b += b_row;
         next += b_row;
     }

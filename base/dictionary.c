@@ -5,6 +5,7 @@
 #include "base/status.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct entry {
     uint64_t offset; /* of the name in `names` */
@@ -141,6 +142,40 @@ int dl_dictionary_intern(struct dl_dictionary *d, uint8_t space, struct dl_slice
     *id = d->count++;
     d->slots[slot] = d->count;
     if (added) *added = 1;
+    return DL_OK;
+}
+
+/* Frees a slot and moves those behind it up, so that no search stops early. */
+static void free_slot(struct dl_dictionary *d, uint32_t at)
+{
+    uint32_t hole = at;
+    for (;;) {
+        at = (at + 1) & d->slot_mask;
+        if (!d->slots[at]) break;
+        uint32_t home = d->entries[d->slots[at] - 1].hash & d->slot_mask;
+        if (((at - home) & d->slot_mask) < ((at - hole) & d->slot_mask)) continue;
+        d->slots[hole] = d->slots[at];
+        hole = at;
+    }
+    d->slots[hole] = 0;
+}
+
+int dl_dictionary_rename(struct dl_dictionary *d, uint32_t id, uint8_t space, struct dl_slice name)
+{
+    DL_CHECK(id < d->count);
+    struct entry *e = &d->entries[id];
+    uint32_t hash = hash_name(space, name);
+    if (d->slots[find_slot(d, space, name, hash)]) return DL_ERR_EXISTS;
+    if (dl_buf_reserve(&d->names, name.size) != DL_OK) {
+        d->names.failed = 0;
+        return DL_ERR_NOMEM;
+    }
+    free_slot(d, find_slot(d, e->space, dl_dictionary_name(d, id), e->hash));
+    if (e->size) memset(d->names.data + e->offset, 0, e->size);
+    *e = (struct entry){
+        .offset = d->names.size, .hash = hash, .size = (uint16_t)name.size, .space = space};
+    dl_buf_append(&d->names, name.data, name.size);
+    d->slots[find_slot(d, space, name, hash)] = id + 1;
     return DL_OK;
 }
 

@@ -24,6 +24,10 @@ int dl_dictionary_find(const struct dl_dictionary *dictionary, uint8_t space, st
 /* Finds or adds; *added says which. DL_OK, DL_ERR_FULL, DL_ERR_NOMEM. */
 int dl_dictionary_intern(struct dl_dictionary *dictionary, uint8_t space, struct dl_slice name,
                          uint32_t *id, int *added);
+/* Gives an id another key, which must not be in use; the old name's bytes are
+ * overwritten. DL_OK, DL_ERR_EXISTS, DL_ERR_NOMEM. */
+int dl_dictionary_rename(struct dl_dictionary *dictionary, uint32_t id, uint8_t space,
+                         struct dl_slice name);
 /* The name of an id, borrowed until the next intern. id < count. */
 struct dl_slice dl_dictionary_name(const struct dl_dictionary *dictionary, uint32_t id);
 uint8_t dl_dictionary_space(const struct dl_dictionary *dictionary, uint32_t id);

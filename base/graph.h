@@ -162,6 +162,10 @@ uint32_t dl_graph_destination(const struct dl_graph *graph, uint32_t index);
  * DL_OK, DL_ERR_NOT_FOUND, DL_ERR_NOMEM (nothing changed). */
 int dl_graph_forget(struct dl_graph *graph, uint32_t node);
 
+/* Removes the edges between two nodes from their windows, and what is kept of
+ * the pair. The counts of both nodes stay. */
+void dl_graph_forget_edges(struct dl_graph *graph, uint32_t u, uint32_t v);
+
 /* ---- pages: how the store checkpoints the state -------------------------- */
 
 enum dl_page_kind { DL_PAGE_FEED = 0, DL_PAGE_NODES = 1, DL_PAGE_PAIRS = 2, DL_PAGE_KINDS = 3 };

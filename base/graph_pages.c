@@ -531,3 +531,21 @@ int dl_graph_forget(struct dl_graph *graph, uint32_t node)
     }
     return DL_OK;
 }
+
+void dl_graph_forget_edges(struct dl_graph *graph, uint32_t u, uint32_t v)
+{
+    struct node *a = dl_graph_node_slot(graph, u), *b = dl_graph_node_slot(graph, v);
+    struct pair_table *t = &graph->table;
+    if (a) window_forget(graph, a, u, v);
+    if (b && u != v) window_forget(graph, b, v, u);
+    size_t first = (size_t)dl_pair_table_set(t, u, v) * WAYS;
+    for (size_t at = first; at < first + WAYS; at++) {
+        uint64_t key = t->keys[at] - 1;
+        uint32_t x = (uint32_t)(key >> 32), y = (uint32_t)key;
+        if (t->keys[at] == 0 || !((x == u && y == v) || (x == v && y == u))) continue;
+        t->keys[at] = 0;
+        t->pairs[at] = (struct dl_pair_state){0};
+        t->count--;
+        dl_graph_mark_pair_set(graph, (uint32_t)(at / WAYS));
+    }
+}

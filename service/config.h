@@ -94,7 +94,7 @@ struct dl_config {
         enum dl_predict_for predict_for; /* the key is predict.for */
         uint64_t top_k, candidates_max;
         int64_t min_interval; /* feed time between two predictions for one node; 0: none */
-        bool quality;
+        bool quality, forget_tombstones;
         uint64_t quality_negatives, quality_seed;
         uint64_t batch_events;
     } predict;

@@ -133,6 +133,9 @@ const struct dl_config_key dl_config_keys[] = {
           "Negatives that the true destination is ranked among."),
     COUNT("predict.quality_seed", predict.quality_seed, "1", 0, 9e15,
           "Seed of the negatives: the same seed and feed give the same negatives."),
+    BOOL("predict.forget_tombstones", predict.forget_tombstones, "off", NULL,
+         "Publish a record without a value (a tombstone) for a node that is forgotten, so that "
+         "compacted topics drop its records."),
     COUNT("predict.batch_events", predict.batch_events, "256", 1, 65536,
           "Events of one batch, which is one store transaction, at most."),
 

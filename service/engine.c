@@ -138,6 +138,8 @@ void dl_engine_free(struct dl_engine *engine)
 {
     if (!engine) return;
     dl_engine_ingest_end(engine);
+    engine->failed = 1; /* answers those that wait to forget */
+    dl_engine_forgets(engine);
     batch_deinit(&engine->batch);
     dl_candidate_set_deinit(&engine->candidates);
     dl_buf_free(&engine->record);

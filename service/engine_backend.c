@@ -656,6 +656,7 @@ void dl_engine_backend(struct dl_engine *engine, struct dl_backend *backend)
                                    .get_drift = get_drift,
                                    .renew_reference = renew_reference,
                                    .get_model = get_model,
+                                   .forget = dl_engine_forget,
                                    .ingest = dl_engine_ingest,
                                    .listen = listen_to,
                                    .unlisten = unlisten,

@@ -534,6 +534,7 @@ void dl_engine_commit(struct dl_engine *engine)
     }
     batch_reset(b);
     dl_engine_renewals(engine);
+    dl_engine_forgets(engine);
     if (status == DL_OK)
         dl_engine_ingest_committed(engine);
     else

@@ -123,6 +123,7 @@ struct dl_engine {
     struct dl_backend_job *renewals[RENEWALS_MAX]; /* waiting for the batch to end */
     uint32_t renewal_count;
     int ingest_pumping;
+    struct forget_job *forget_first; /* waiting for the batch to end */
     char last_reason[200]; /* of the message offered last, if it became a dead letter */
     int64_t loaded_us;     /* wall-clock time at which the model came */
     int failed;
@@ -156,6 +157,11 @@ void dl_engine_ingest_end(struct dl_engine *engine);       /* answers the rest: 
 
 /* engine_backend.c */
 void dl_engine_renewals(struct dl_engine *engine); /* those that waited for the batch to end */
+
+/* engine_forget.c */
+int dl_engine_forget(void *context, const struct dl_backend_forget_request *request,
+                     struct dl_backend_job *job, struct dl_error *error);
+void dl_engine_forgets(struct dl_engine *engine); /* those that waited for the batch to end */
 
 /* engine_state.c */
 int dl_engine_load(struct dl_engine *engine, struct dl_error *error);

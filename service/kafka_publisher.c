@@ -337,14 +337,15 @@ static rd_kafka_resp_err_t produce_rows(struct dl_kafka_sink *sink)
     sink->failed_reports = 0;
     for (uint32_t i = 0; i < chunk->count; i++) {
         const struct chunk_row *row = &chunk->rows[i];
-        while (!row->skip) {
+        void *payload = (void *)(bytes + row->payload_at);
+        if (row->kind == DL_OUTBOX_TOMBSTONE) payload = NULL;
+        while (!row->skip && row->kind != DL_OUTBOX_FORGOTTEN) {
             rd_kafka_headers_t *headers = make_headers(chunk, row);
             rd_kafka_resp_err_t code = rd_kafka_producev(
                 sink->producer, RD_KAFKA_V_TOPIC((const char *)bytes + row->topic_at),
                 RD_KAFKA_V_KEY(row->key_size ? bytes + row->key_at : NULL, row->key_size),
-                RD_KAFKA_V_VALUE((void *)(bytes + row->payload_at), row->payload_size),
-                RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
-                RD_KAFKA_V_END);
+                RD_KAFKA_V_VALUE(payload, row->payload_size), RD_KAFKA_V_HEADERS(headers),
+                RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY), RD_KAFKA_V_END);
             if (code == RD_KAFKA_RESP_ERR_NO_ERROR) break;
             rd_kafka_headers_destroy(headers);
             if (code != RD_KAFKA_RESP_ERR__QUEUE_FULL) return code;

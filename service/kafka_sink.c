@@ -75,6 +75,7 @@ static int take_row(void *user, const struct dl_outbox_row *row)
     DL_CHECK(chunk->count < CHUNK_ROWS_MAX); /* a message has a handful of records */
     struct chunk_row *copy = &chunk->rows[chunk->count++];
     *copy = (struct chunk_row){.seq = row->seq,
+                               .kind = row->kind,
                                .key_size = row->key.size,
                                .headers_size = row->headers.size,
                                .payload_size = row->payload.size,

@@ -20,6 +20,7 @@ struct chunk_row {
     struct dl_position position;
     int sourced; /* its message's offset decides whether readers have it */
     int skip;    /* readers have it */
+    enum dl_outbox_kind kind;
 };
 
 /* Copies of rows, in order, all records of a message or none. */

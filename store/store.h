@@ -183,13 +183,37 @@ typedef int dl_store_position_fn(void *user, const struct dl_position *position)
 int dl_store_positions(struct dl_store *store, dl_store_position_fn *fn, void *user,
                        struct dl_error *error);
 
+/* ---- forgetting ------------------------------------------------------------ */
+
+#define DL_STORE_ANY_NODE UINT32_MAX
+
+/* A transaction like any other, in which what is removed is also overwritten on
+ * the disk. After its commit (or rollback) comes dl_store_forget_end, which
+ * takes it out of the WAL as well. */
+int dl_store_forget_begin(struct dl_store *store, struct dl_error *error);
+int dl_store_forget_end(struct dl_store *store, struct dl_error *error);
+/* Events of the node (with a peer: between the two) become holes in the log.
+ * Reads the whole log. *events: how many. */
+int dl_store_log_forget(struct dl_store *store, uint32_t node, uint32_t peer, uint64_t *events,
+                        struct dl_error *error);
+int dl_store_rename_node(struct dl_store *store, uint32_t id, uint8_t space, struct dl_slice name,
+                         struct dl_error *error);
+/* 1: the record (dl_outbox_kind, key, payload) names what is forgotten. */
+typedef int dl_store_names_fn(void *user, int kind, struct dl_slice key, struct dl_slice payload);
+/* Records in the outbox that `fn` names become DL_OUTBOX_FORGOTTEN and empty,
+ * alerts are removed. */
+int dl_store_forget_records(struct dl_store *store, dl_store_names_fn *fn, void *user,
+                            struct dl_error *error);
+
 /* ---- outbox ------------------------------------------------------------- */
 
 enum dl_outbox_kind {
     DL_OUTBOX_SCORE = 1,
     DL_OUTBOX_PREDICTION = 2,
     DL_OUTBOX_ALERT = 3,
-    DL_OUTBOX_DEAD_LETTER = 4
+    DL_OUTBOX_DEAD_LETTER = 4,
+    DL_OUTBOX_FORGOTTEN = 5, /* emptied: not to be published */
+    DL_OUTBOX_TOMBSTONE = 6  /* a key without a value: compaction removes the key's records */
 };
 
 struct dl_outbox_row {

@@ -327,6 +327,140 @@ Test(engine, listeners_hear_each_score_and_prediction_once_and_in_order)
     world_deinit(&w);
 }
 
+static struct dl_backend_forgotten forgotten;
+static int forgot;
+static void on_forgotten(struct dl_backend_job *job, int status, const struct dl_error *error,
+                         const union dl_backend_result *result)
+{
+    (void)job;
+    cr_assert_eq(status, DL_OK, "%s", error ? error->text : "");
+    forgotten = result->forgotten;
+    forgot++;
+}
+
+static int mentions(void *user, uint64_t seq, const struct dl_event *event)
+{
+    const uint32_t *ids = user;
+    (void)seq;
+    if (ids[1] == UINT32_MAX) return event->src == ids[0] || event->dst == ids[0];
+    return (event->src == ids[0] && event->dst == ids[1]) ||
+           (event->src == ids[1] && event->dst == ids[0]);
+}
+
+/* 1 if the bytes stand anywhere in the file or its WAL. */
+static int file_holds(const char *path, const char *text)
+{
+    char command[256];
+    snprintf(command, sizeof command, "cat %s* | grep -aq '%s'", path, text);
+    return system(command) == 0;
+}
+
+/* Renames a node of the feed to something that can be looked for in the file. */
+#define SECRET "somebody-to-forget"
+static int rename_in_feed(void)
+{
+    struct dl_slice secret = dl_slice_text(SECRET), victim = feed[5].event.src;
+    int count = 0;
+    for (int i = 0; i < EVENTS; i++) {
+        int src = dl_slice_equal(feed[i].event.src, victim);
+        int dst = dl_slice_equal(feed[i].event.dst, victim);
+        if (feed[i].broken || (!src && !dst)) continue;
+        count++;
+    }
+    for (int i = EVENTS - 1; i >= 0; i--) {
+        if (dl_slice_equal(feed[i].event.dst, victim)) feed[i].event.dst = secret;
+        if (dl_slice_equal(feed[i].event.src, victim)) feed[i].event.src = secret;
+    }
+    return count;
+}
+
+Test(engine, a_forgotten_node_is_gone_from_memory_file_and_outbox_for_good)
+{
+    struct world w = {0};
+    struct dl_backend backend;
+    struct dl_backend_job job = {.done = on_forgotten};
+    struct dl_error error;
+    uint32_t ids[2] = {0, UINT32_MAX}, again;
+    make_feed(8);
+    int events = rename_in_feed();
+    world_init(&w, "16", "accept");
+    world_open(&w, 2);
+    dl_engine_backend(w.engine, &backend);
+    for (int i = 0; i < EVENTS; i++) offer(&w, i);
+    dl_engine_flush(w.engine); /* the request comes while a batch is being scored */
+    struct dl_backend_forget_request request = {.node = dl_slice_text(SECRET)};
+    cr_assert_eq(dl_dictionary_find(dl_engine_nodes(w.engine), 0, request.node, &ids[0]), DL_OK);
+    cr_assert(file_holds(w.store_path, SECRET), "the test looks in the wrong file");
+    forgot = 0;
+    cr_assert_eq(backend.forget(backend.context, &request, &job, &error), DL_OK);
+    finish(&w);
+    cr_assert_eq(forgot, 1);
+    cr_assert_eq(forgotten.found, 1);
+    cr_assert_eq(forgotten.events, (uint64_t)events);
+    for (int round = 0; round < 2; round++) {
+        cr_assert_null(dl_graph_node(dl_engine_graph(w.engine), ids[0]));
+        cr_assert_eq(dl_dictionary_find(dl_engine_nodes(w.engine), 0, request.node, &again),
+                     DL_ERR_NOT_FOUND);
+        cr_assert_eq(dl_store_log_read(w.store, 0, mentions, ids, &error), 0);
+        cr_assert_not(file_holds(w.store_path, SECRET), "its name is still in the file");
+        world_crash(&w);
+        world_open(&w, 1);
+    }
+    dl_engine_backend(w.engine, &backend);
+    cr_assert_eq(backend.forget(backend.context, &request, &job, &error), DL_OK);
+    cr_assert_eq(forgotten.found, 0);
+    /* It may come back, as a new node. */
+    feed[0].broken = 0;
+    feed[0].event.src = request.node;
+    struct dl_arrival arrival = {.topic = TOPIC, .offset = EVENTS};
+    cr_assert_eq(dl_engine_offer(w.engine, &arrival, &feed[0].event), DL_OK);
+    finish(&w);
+    cr_assert_eq(dl_dictionary_find(dl_engine_nodes(w.engine), 0, request.node, &again), DL_OK);
+    cr_assert_neq(again, ids[0]);
+    cr_assert_eq(dl_graph_node(dl_engine_graph(w.engine), again)->events, 1u);
+    world_deinit(&w);
+}
+
+Test(engine, forgotten_edges_are_gone_and_both_nodes_stay)
+{
+    struct world w = {0};
+    struct dl_backend backend;
+    struct dl_backend_job job = {.done = on_forgotten};
+    struct dl_error error;
+    struct dl_pair_state pair;
+    struct dl_interaction window[16];
+    uint32_t ids[2];
+    make_feed(9);
+    world_init(&w, "16", "accept");
+    world_open(&w, 2);
+    for (int i = 0; i < EVENTS; i++) offer(&w, i);
+    finish(&w);
+    int last = EVENTS - 1;
+    while (feed[last].broken) last--;
+    struct dl_backend_forget_request request = {.node = feed[last].event.dst,
+                                                .peer = feed[last].event.src};
+    const struct dl_dictionary *nodes = dl_engine_nodes(w.engine);
+    cr_assert_eq(dl_dictionary_find(nodes, 0, request.node, &ids[0]), DL_OK);
+    cr_assert_eq(dl_dictionary_find(nodes, 0, request.peer, &ids[1]), DL_OK);
+    cr_assert_eq(dl_graph_pair(dl_engine_graph(w.engine), ids[0], ids[1], &pair), 1);
+    dl_engine_backend(w.engine, &backend);
+    cr_assert_eq(backend.forget(backend.context, &request, &job, &error), DL_OK);
+    cr_assert_gt(forgotten.events, 0u);
+    for (int round = 0; round < 2; round++) {
+        const struct dl_graph *graph = dl_engine_graph(w.engine);
+        cr_assert_eq(dl_graph_pair(graph, ids[0], ids[1], &pair), 0);
+        for (int side = 0; side < 2; side++) {
+            uint32_t count = dl_graph_window(graph, ids[side], 16, window, NULL);
+            for (uint32_t i = 0; i < count; i++) cr_assert_neq(window[i].peer, ids[!side]);
+            cr_assert_not_null(dl_graph_node(graph, ids[side]));
+        }
+        cr_assert_eq(dl_store_log_read(w.store, 0, mentions, ids, &error), 0);
+        world_crash(&w);
+        world_open(&w, 1);
+    }
+    world_deinit(&w);
+}
+
 struct chain {
     struct dl_backend_job job;
     struct world *world;

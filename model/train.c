@@ -46,7 +46,7 @@ const struct dl_train_options dl_train_options_default = {
     .rate_floor = 0.1,
     .warmup_steps = 20,
     .averaging = 0.99,
-    .patience = 5,
+    .patience = 10,
     .validation_events = 3000,
 };
 

@@ -40,7 +40,8 @@ struct dl_train_options {
 };
 
 /* stream, a tenth historical, 10 epochs of 8,000 in batches of 100, lr 2e-3 with a
- * cosine down to a tenth, patience 5: chosen on validation (docs/EVALUATION.md). */
+ * cosine down to a tenth, all of it unless nothing is better for 10: chosen on validation
+ * (docs/EVALUATION.md). */
 extern const struct dl_train_options dl_train_options_default;
 
 struct dl_train_report {

@@ -77,6 +77,15 @@ static int choose_positions(struct run *run, struct dl_error *error)
     uint8_t *held_out = NULL;
     uint32_t held_out_count;
 
+    if (options->end) {
+        begin = options->first;
+        end = options->end;
+        if (begin >= end || end > run->dataset->event_count)
+            return dl_error_set(
+                error, DL_ERR_INVALID, "%s: no span of events %llu to %llu: there are %llu",
+                run->dataset->path, (unsigned long long)begin, (unsigned long long)end,
+                (unsigned long long)run->dataset->event_count);
+    }
     if (options->inductive) {
         held_out = malloc(run->dataset->node_count);
         if (!held_out || dl_split_hold_out(run->dataset, &run->split, options->hold_out_seed,

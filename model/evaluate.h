@@ -21,8 +21,10 @@ struct dl_evaluate_options {
     enum dl_ties ties;
     enum dl_negatives_kind negatives;
     enum dl_split_part part;
-    uint64_t seed;          /* of negatives and of the order under shuffle */
-    uint32_t draws;         /* negatives of each event for AP and AUC, 1..DL_EVALUATE_DRAWS_MAX */
+    uint64_t first,
+        end;        /* events of the span in place of the part's, half open; end 0: the part's */
+    uint64_t seed;  /* of negatives and of the order under shuffle */
+    uint32_t draws; /* negatives of each event for AP and AUC, 1..DL_EVALUATE_DRAWS_MAX */
     uint32_t candidates;    /* clean destinations to rank among; 0: no ranking */
     uint64_t limit;         /* at most so many events, spread evenly over the span; 0: all */
     int only_seen;          /* draw from destinations seen before the event, as a live feed does */

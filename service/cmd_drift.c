@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/evaluate.h"
 #include "service/commands.h"
 #include "service/drift_offline.h"
 #include "service/flags.h"
@@ -23,6 +24,7 @@ enum {
     FORM,
     SEED,
     PLOT,
+    MODEL,
     JSON,
     HELP
 };
@@ -38,13 +40,14 @@ static const struct option long_options[] = {
     {"form", required_argument, NULL, FORM},
     {"seed", required_argument, NULL, SEED},
     {"plot", required_argument, NULL, PLOT},
+    {"model", required_argument, NULL, MODEL},
     {"json", no_argument, NULL, JSON},
     {"help", no_argument, NULL, HELP},
     DL_FLAGS_DATA,
     {NULL, 0, NULL, 0}};
 
 struct arguments {
-    const char *file, *plot;
+    const char *file, *plot, *model;
     int json, before_given, after_given;
     struct dl_dataset_options data;
     struct dl_drift_offline_options drift;
@@ -79,6 +82,8 @@ static void help(void)
         "  --run-length N        events between false alarms that its threshold is set for (%g)\n"
         "  --form FORM           of its statistic: fourier (default) or exact\n"
         "  --seed N              of everything random (%" PRIu64 ")\n"
+        "  --model MODEL         also measure the model's average precision on the span after,\n"
+        "                        against random negatives (train it on the span before)\n"
         "  --plot FILE           write a picture (SVG)\n"
         "  --json                print one JSON object instead of a report\n"
         "\n",
@@ -146,6 +151,9 @@ static int take_flag(int code, char *value, void *context, struct dl_error *erro
     case PLOT:
         a->plot = value;
         break;
+    case MODEL:
+        a->model = value;
+        break;
     case JSON:
         a->json = 1;
         break;
@@ -175,6 +183,71 @@ static int parse(int argc, char **argv, struct arguments *a, int *done)
     return DL_EXIT_OK;
 }
 
+/* ---- the model ------------------------------------------------------------------------- */
+
+#define SCORED_MAX 4000 /* events of the span after, spread evenly over it */
+#define SCORED_DRAWS 5
+
+/* What the model makes of the span after. */
+struct scored {
+    int given;
+    double trained_ap;
+    struct dl_evaluate_result result;
+};
+
+static int score_span(const struct arguments *a, const struct dl_dataset *dataset,
+                      struct dl_drift_span span, const struct dl_progress *progress,
+                      struct scored *scored, struct dl_error *error)
+{
+    struct dl_model *model;
+    int status = dl_model_load(a->model, &model, error);
+    if (status != DL_OK) return status;
+    const struct dl_model_info *info = dl_model_get_info(model);
+    struct dl_scorer scorer = dl_scorer_network(dl_model_get_network(model), &info->calibration);
+    struct dl_evaluate_options options = dl_evaluate_options_default;
+    options.first = span.begin;
+    options.end = span.end;
+    options.limit = SCORED_MAX;
+    options.draws = SCORED_DRAWS;
+    options.candidates = 0;
+    options.seed = a->drift.seed;
+    options.progress = *progress;
+    if (info->time_unit != dataset->time_unit)
+        status =
+            dl_error_set(error, DL_ERR_INVALID, "%s was trained on times in %s, not %s", a->model,
+                         dl_time_unit_name(info->time_unit), dl_time_unit_name(dataset->time_unit));
+    else if (dl_ties_parse(info->ties, &options.ties) != DL_OK)
+        status = dl_error_set(error, DL_ERR_INVALID, "%s: trained under \"%.15s\", no tie policy",
+                              a->model, info->ties);
+    else
+        status = dl_evaluate_run(dataset, &scorer, &options, &scored->result, error);
+    scored->given = status == DL_OK;
+    scored->trained_ap = info->validation_ap;
+    dl_model_unref(model);
+    return status;
+}
+
+static void report_model(const struct scored *scored)
+{
+    if (!scored->given) return;
+    printf("model        AP %.4f over %" PRIu64 " events of the span after, %.4f in its "
+           "validation\n",
+           scored->result.ap_pooled.mean, scored->result.scored, scored->trained_ap);
+}
+
+static void model_json(struct dl_json *json, const struct scored *scored)
+{
+    if (!scored->given) return;
+    dl_json_key(json, "model");
+    dl_json_open(json, '{');
+    dl_json_key_number(json, "ap", scored->result.ap_pooled.mean);
+    dl_json_key_number(json, "ap_sd", scored->result.ap_pooled.sd);
+    dl_json_key_number(json, "auc", scored->result.auc_pooled.mean);
+    dl_json_key_uint(json, "events", scored->result.scored);
+    dl_json_key_number(json, "validation_ap", scored->trained_ap);
+    dl_json_close(json, '}');
+}
+
 /* ---- reports ------------------------------------------------------------------------ */
 
 static void print_span(const char *name, const struct dl_dataset *dataset,
@@ -187,7 +260,8 @@ static void print_span(const char *name, const struct dl_dataset *dataset,
            span.begin, span.end - 1, from, to, rows);
 }
 
-static void report_text(const struct dl_dataset *dataset, const struct dl_drift_offline *r)
+static void report_text(const struct dl_dataset *dataset, const struct dl_drift_offline *r,
+                        const struct scored *scored)
 {
     printf("data         %s: %" PRIu64 " edges, %u nodes, %u timestamps, SHA-256 %s\n",
            dataset->path, dataset->event_count, dataset->node_count, dataset->timestamp_count,
@@ -196,9 +270,10 @@ static void report_text(const struct dl_dataset *dataset, const struct dl_drift_
     print_span("after", dataset, r->after, r->rows_after);
     printf("MMD²         %.5f; without a shift 95 %% would lie below %.5f\n", r->test.mmd2,
            r->test.null_p95);
-    printf("p-value      %.4g (%u permutations of blocks of %u consecutive events)\n\n",
+    printf("p-value      %.4g (%u permutations of blocks of %u consecutive events)\n",
            r->test.p_value, r->permutations, r->block_rows);
-    printf("feature          mean before   mean after   moved by (sd)   distance   share\n");
+    report_model(scored);
+    printf("\nfeature          mean before   mean after   moved by (sd)   distance   share\n");
     for (int c = 0; c < DL_DRIFT_COLUMNS; c++) {
         const struct dl_drift_offline_feature *f = &r->features[c];
         printf("%-16s %11.4g  %11.4g  %14.2f  %9.4f  %5.1f %%\n", f->name, f->before_mean,
@@ -263,7 +338,8 @@ static void monitor_json(struct dl_json *json, const struct dl_drift_offline *r)
     dl_json_close(json, '}');
 }
 
-static void report_json(const struct dl_dataset *dataset, const struct dl_drift_offline *r)
+static void report_json(const struct dl_dataset *dataset, const struct dl_drift_offline *r,
+                        const struct scored *scored)
 {
     struct dl_buf buf = {0};
     struct dl_json json = dl_json_of(&buf);
@@ -301,6 +377,7 @@ static void report_json(const struct dl_dataset *dataset, const struct dl_drift_
     }
     dl_json_close(&json, ']');
     monitor_json(&json, r);
+    model_json(&json, scored);
     dl_json_close(&json, '}');
     dl_buf_u8(&buf, '\n');
     fwrite(buf.data, 1, buf.size, stdout);
@@ -330,6 +407,7 @@ int dl_cmd_drift(int argc, char **argv)
     struct dl_drift_offline *result = NULL;
     struct dl_error error = {{0}};
     struct dl_progress_line line;
+    struct scored scored = {0};
 
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--renew") == 0) return dl_cmd_drift_renew(argc, argv);
@@ -342,12 +420,14 @@ int dl_cmd_drift(int argc, char **argv)
     if (status == DL_OK) status = dl_dataset_load(a.file, &a.data, &progress, &dataset, &error);
     if (status == DL_OK)
         status = dl_drift_offline_run(dataset, &a.drift, &progress, result, &error);
+    if (status == DL_OK && a.model)
+        status = score_span(&a, dataset, result->after, &progress, &scored, &error);
     dl_progress_line_end(&line);
     if (status == DL_OK) {
         if (a.json)
-            report_json(dataset, result);
+            report_json(dataset, result, &scored);
         else
-            report_text(dataset, result);
+            report_text(dataset, result, &scored);
         if (a.plot) status = write_plot(a.plot, dataset, result, &error);
     }
     if (status != DL_OK) fprintf(stderr, "driftline drift: %s\n", error.text);

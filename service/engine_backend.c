@@ -658,6 +658,7 @@ void dl_engine_backend(struct dl_engine *engine, struct dl_backend *backend)
                                    .get_model = get_model,
                                    .forget = dl_engine_forget,
                                    .ingest = dl_engine_ingest,
+                                   .ingest_broken = dl_engine_ingest_broken,
                                    .listen = listen_to,
                                    .unlisten = unlisten,
                                    .ready = ready};

@@ -3,11 +3,13 @@
  * beyond it a caller is told to try again. */
 #include "service/engine_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 
 #define INGEST_JOBS_MAX 64
+#define BROKEN_MAX 1024 /* dead letters that wait for room */
 
 struct ingest_job {
     struct dl_backend_job *job;
@@ -17,6 +19,15 @@ struct ingest_job {
     struct dl_buf text;
     char first_reason[200];
     struct ingest_job *next;
+};
+
+/* A message of an ingest that was no event. */
+struct ingest_broken {
+    struct ingest_broken *next;
+    const char *field; /* a constant */
+    size_t payload_size;
+    char reason[sizeof(struct dl_error)];
+    uint8_t payload[];
 };
 
 static void free_job(struct ingest_job *job)
@@ -95,13 +106,54 @@ int dl_engine_ingest(void *context, const struct dl_backend_ingest_request *requ
     return DL_OK;
 }
 
+void dl_engine_ingest_broken(void *context, uint32_t count, const struct dl_backend_broken *broken)
+{
+    struct dl_engine *engine = context;
+    for (uint32_t i = 0; i < count && engine->broken_count < BROKEN_MAX; i++) {
+        struct ingest_broken *entry = malloc(sizeof *entry + broken[i].payload.size);
+        if (!entry) break; /* the caller was told of it already */
+        entry->next = NULL;
+        entry->field = broken[i].field;
+        entry->payload_size = broken[i].payload.size;
+        snprintf(entry->reason, sizeof entry->reason, "%s", broken[i].reason);
+        if (entry->payload_size)
+            memcpy(entry->payload, broken[i].payload.data, entry->payload_size);
+        if (engine->broken_last)
+            engine->broken_last->next = entry;
+        else
+            engine->broken_first = entry;
+        engine->broken_last = entry;
+        engine->broken_count++;
+    }
+    dl_engine_ingest_pump(engine);
+}
+
+static int offer_broken(struct dl_engine *engine)
+{
+    int any = 0;
+    while (engine->broken_first && !engine->failed && dl_engine_room(engine) > 0) {
+        struct ingest_broken *entry = engine->broken_first;
+        struct dl_arrival arrival = {.topic = "",
+                                     .received_ns = dl_clock_monotonic_ns(),
+                                     .wall_us = dl_clock_wall_us(),
+                                     .payload = dl_slice_of(entry->payload, entry->payload_size)};
+        dl_engine_offer_broken(engine, &arrival, entry->reason, entry->field);
+        engine->broken_first = entry->next;
+        if (!engine->broken_first) engine->broken_last = NULL;
+        engine->broken_count--;
+        free(entry);
+        any = 1;
+    }
+    return any;
+}
+
 /* Offering may fill a batch, and without a model that commits at once: answers
  * wait until the loop over the jobs is left. */
 void dl_engine_ingest_pump(struct dl_engine *engine)
 {
-    int any = 0;
     if (engine->ingest_pumping) return;
     engine->ingest_pumping = 1;
+    int any = offer_broken(engine);
     for (struct ingest_job *job = engine->ingest_first; job && !engine->failed; job = job->next) {
         while (job->offered < job->count && dl_engine_room(engine) > 0) {
             struct dl_arrival arrival = {
@@ -131,7 +183,7 @@ void dl_engine_ingest_committed(struct dl_engine *engine)
         engine->ingest_count--;
         answer(engine, job, DL_OK);
     }
-    if (engine->ingest_first) dl_engine_ingest_pump(engine);
+    if (engine->ingest_first || engine->broken_first) dl_engine_ingest_pump(engine);
 }
 
 void dl_engine_ingest_end(struct dl_engine *engine)
@@ -144,4 +196,11 @@ void dl_engine_ingest_end(struct dl_engine *engine)
         answer(engine, job, DL_ERR_UNAVAILABLE);
     }
     engine->ingest_last = NULL;
+    while (engine->broken_first) {
+        struct ingest_broken *entry = engine->broken_first;
+        engine->broken_first = entry->next;
+        free(entry);
+    }
+    engine->broken_last = NULL;
+    engine->broken_count = 0;
 }

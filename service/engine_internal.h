@@ -123,9 +123,11 @@ struct dl_engine {
     struct dl_backend_job *renewals[RENEWALS_MAX]; /* waiting for the batch to end */
     uint32_t renewal_count;
     int ingest_pumping;
+    struct ingest_broken *broken_first, *broken_last; /* dead letters of RPC waiting for room */
+    uint32_t broken_count;
     struct forget_job *forget_first; /* waiting for the batch to end */
-    char last_reason[200]; /* of the message offered last, if it became a dead letter */
-    int64_t loaded_us;     /* wall-clock time at which the model came */
+    char last_reason[200];           /* of the message offered last, if it became a dead letter */
+    int64_t loaded_us;               /* wall-clock time at which the model came */
     int failed;
     struct dl_error failure;
 };
@@ -151,6 +153,7 @@ uint32_t dl_engine_rank(const struct dl_engine *engine, const struct dl_query *q
 /* engine_ingest.c */
 int dl_engine_ingest(void *context, const struct dl_backend_ingest_request *request,
                      struct dl_backend_job *job, struct dl_error *error);
+void dl_engine_ingest_broken(void *context, uint32_t count, const struct dl_backend_broken *broken);
 void dl_engine_ingest_pump(struct dl_engine *engine);      /* offers what waits */
 void dl_engine_ingest_committed(struct dl_engine *engine); /* answers what is durable */
 void dl_engine_ingest_end(struct dl_engine *engine);       /* answers the rest: cancelled */

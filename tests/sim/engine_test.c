@@ -517,6 +517,33 @@ static void on_ingested(struct dl_backend_job *job, int status, const struct dl_
     answered++;
 }
 
+static int find_letter(void *user, const struct dl_outbox_row *row)
+{
+    struct dl_slice payload = row->payload;
+    if (row->kind == DL_OUTBOX_DEAD_LETTER &&
+        memmem(payload.data, payload.size, "not an event", 12))
+        ++*(int *)user;
+    return 0;
+}
+
+Test(engine, what_comes_broken_by_rpc_is_dead_lettered)
+{
+    struct world w = {0};
+    struct dl_backend backend;
+    struct dl_error error;
+    struct dl_backend_broken broken = {dl_slice_text("not an event"), "cut short", "message"};
+    int letters = 0;
+    world_init(&w, "16", "accept");
+    world_open(&w, 1);
+    dl_engine_backend(w.engine, &backend);
+    for (int i = 0; i < 40; i++) backend.ingest_broken(backend.context, 1, &broken);
+    finish(&w);
+    cr_assert_eq(dl_store_outbox_read(w.store, 0, UINT32_MAX, find_letter, &letters, &error),
+                 DL_OK);
+    cr_assert_eq(letters, 40);
+    world_deinit(&w);
+}
+
 Test(engine, ingested_events_are_durable_when_they_are_acknowledged)
 {
     struct world w = {0};

@@ -74,6 +74,7 @@ struct dl_config {
         int64_t lateness;
         enum dl_late_policy late_policy;
         int64_t future_skew; /* -1: no bound */
+        uint64_t id_horizon; /* ids remembered; 0: repeats are not looked for */
         enum dl_source_start start;
         char delimiter; /* CSV */
     } source;

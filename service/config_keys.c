@@ -83,6 +83,9 @@ const struct dl_config_key dl_config_keys[] = {
     SPAN("source.future_skew", source.future_skew, "auto",
          "How far beyond the wall clock an event may move the feed's clock. auto: 5 minutes on "
          "Kafka with a wall-clock unit, else off."),
+    COUNT("source.id_horizon", source.id_horizon, "0", 0, 1 << 30,
+          "Recent event ids remembered: an event whose id is among them is a repeat, counted and "
+          "passed over. About 16 bytes each. 0: ids are not compared."),
     CHOICE("source.start", source.start, "earliest", "earliest|latest", NULL,
            "Where a topic that was never read begins."),
     {"source.delimiter", DL_KEY_LETTER, AT(source.delimiter), ",", 0, 0, NULL, NULL,

@@ -141,6 +141,7 @@ void dl_engine_free(struct dl_engine *engine)
     engine->failed = 1; /* answers those that wait to forget */
     dl_engine_forgets(engine);
     batch_deinit(&engine->batch);
+    dl_engine_ids_deinit(engine);
     dl_candidate_set_deinit(&engine->candidates);
     dl_buf_free(&engine->record);
     dl_buf_free(&engine->headers);
@@ -196,6 +197,8 @@ const char *dl_engine_failure(const struct dl_engine *engine)
     return engine->failed ? engine->failure.text : NULL;
 }
 
+#define HEADER_BYTES_MAX 65536 /* of a message's own headers, kept with a dead letter */
+
 /* Remembers bytes of the message in the batch. */
 static size_t keep(struct batch *b, struct dl_slice bytes)
 {
@@ -214,6 +217,7 @@ static struct item *new_item(struct dl_engine *engine, const struct dl_arrival *
     DL_CHECK(dl_engine_room(engine) > 0);
     *status = DL_OK;
     engine->last_reason[0] = '\0';
+    engine->last_repeated = 0;
     if (arrival->topic[0]) {
         index = dl_engine_find_position(engine, arrival->topic, arrival->partition, 1);
         if (index == UINT32_MAX) {
@@ -254,6 +258,14 @@ static void keep_message(struct batch *b, struct item *item, const struct dl_arr
     item->key_size = arrival->key.size;
     item->payload_at = keep(b, arrival->payload);
     item->payload_size = arrival->payload.size;
+    item->headers_at = b->bytes.size;
+    for (uint32_t i = 0; i < arrival->header_count; i++) {
+        const struct dl_event_header *h = &arrival->headers[i];
+        if (b->bytes.size - item->headers_at + h->name.size + h->value.size > HEADER_BYTES_MAX)
+            break;
+        dl_store_headers_put(&b->bytes, h->name, h->value);
+    }
+    item->headers_size = b->bytes.size - item->headers_at;
 }
 
 static void make_broken(struct dl_engine *engine, struct item *item,
@@ -487,6 +499,10 @@ int dl_engine_offer(struct dl_engine *engine, const struct dl_arrival *arrival,
     } else if (late && config->source.late_policy != DL_LATE_ACCEPT) {
         item->kind = ITEM_LATE;
         if (config->source.late_policy == DL_LATE_TOPIC) keep_message(b, item, arrival);
+    } else if (dl_engine_ids_repeated(engine, in->id)) {
+        item->kind = ITEM_REPEATED;
+        engine->last_repeated = 1;
+        if (engine->parts.metrics) dl_counter_add(engine->parts.metrics->events_repeated_total, 1);
     } else {
         item->kind = ITEM_EVENT;
         status = intern_event(engine, in, &item->event);

@@ -27,6 +27,7 @@
 #include "base/record.h"
 #include "base/status.h"
 #include "model/model.h"
+#include "proto/event_codec.h"
 #include "service/backend.h"
 #include "service/config.h"
 #include "service/drift_monitor.h"
@@ -69,6 +70,8 @@ struct dl_arrival {
     int64_t received_ns;          /* monotonic */
     int64_t wall_us;              /* wall-clock; 0: not known, then no bound on the future */
     struct dl_slice key, payload; /* as received, for dead letters and the late topic */
+    const struct dl_event_header *headers;
+    uint32_t header_count;
 };
 
 /* How many messages can be offered now; 0 while a batch is being scored, while

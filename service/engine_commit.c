@@ -286,6 +286,13 @@ static int put_alert(struct dl_engine *engine, const struct dl_alert *alert, str
     return status;
 }
 
+/* The message's own, behind ours. */
+static void put_original_headers(struct dl_engine *engine, const struct item *item)
+{
+    dl_buf_append(&engine->headers, engine->batch.bytes.data + item->headers_at,
+                  item->headers_size);
+}
+
 static int put_dead_letter(struct dl_engine *engine, const struct item *item,
                            struct dl_error *error)
 {
@@ -315,6 +322,7 @@ static int put_dead_letter(struct dl_engine *engine, const struct item *item,
     dl_record_encode_dead_letter(&letter, format_of(engine), &engine->record);
     put_headers(&engine->headers, (struct dl_slice){0}, "driftline.v1.DeadLetter",
                 &letter.position);
+    put_original_headers(engine, item);
     return put_row(engine, DL_OUTBOX_DEAD_LETTER, engine->config->predict.dead_letters_topic,
                    letter.key, &letter.position, error);
 }
@@ -329,6 +337,7 @@ static int put_late(struct dl_engine *engine, const struct item *item, struct dl
     dl_buf_clear(&engine->record);
     dl_buf_append(&engine->record, bytes + item->payload_at, item->payload_size);
     put_headers(&engine->headers, (struct dl_slice){0}, "late", &position);
+    put_original_headers(engine, item);
     return put_row(engine, DL_OUTBOX_DEAD_LETTER, engine->config->predict.late_topic,
                    dl_slice_of(bytes + item->key_at, item->key_size), &position, error);
 }
@@ -442,6 +451,7 @@ static int write_batch(struct dl_engine *engine, struct dl_error *error)
     if (status == DL_OK) status = put_records(engine, error);
     if (status == DL_OK) status = put_positions(engine, error);
     if (status == DL_OK) status = dl_engine_save_monitors(engine, error);
+    if (status == DL_OK) status = dl_engine_ids_save(engine, error);
     if (status == DL_OK) {
         struct dl_store_step step = {0};
         status = dl_store_checkpoint_step(engine->store, engine->graph, 0, &step, error);

@@ -14,7 +14,7 @@
 struct ingest_job {
     struct dl_backend_job *job;
     struct dl_edge_event *events; /* slices point into `text` */
-    uint32_t count, offered, rejected;
+    uint32_t count, offered, rejected, repeated;
     uint64_t due; /* the number of the batch that its last event is in */
     struct dl_buf text;
     char first_reason[200];
@@ -74,10 +74,12 @@ static struct ingest_job *copy_request(const struct dl_backend_ingest_request *r
 static void answer(struct dl_engine *engine, struct ingest_job *job, int status)
 {
     struct dl_error error = {"the service stopped before the events were durable; send them again"};
-    union dl_backend_result result = {.ingested = {.accepted = job->count - job->rejected,
-                                                   .rejected = job->rejected,
-                                                   .seq = dl_graph_feed(engine->graph)->events,
-                                                   .first_reason = job->first_reason}};
+    union dl_backend_result result = {
+        .ingested = {.accepted = job->count - job->rejected - job->repeated,
+                     .repeated = job->repeated,
+                     .rejected = job->rejected,
+                     .seq = dl_graph_feed(engine->graph)->events,
+                     .first_reason = job->first_reason}};
     job->job->done(job->job, status, status == DL_OK ? NULL : &error,
                    status == DL_OK ? &result : NULL);
     free_job(job);
@@ -161,6 +163,7 @@ void dl_engine_ingest_pump(struct dl_engine *engine)
             any = 1;
             job->due = engine->batches_committed + 1;
             if (dl_engine_offer(engine, &arrival, &job->events[job->offered++]) != DL_OK) break;
+            job->repeated += (uint32_t)engine->last_repeated;
             if (engine->last_reason[0] && job->rejected++ == 0)
                 memcpy(job->first_reason, engine->last_reason, sizeof job->first_reason);
         }

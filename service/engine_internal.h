@@ -4,6 +4,7 @@
 
 #include "service/candidates.h"
 #include "service/engine.h"
+#include "service/recent_ids.h"
 #include "service/watch.h"
 
 #define POSITION_TOPICS_MAX 65536   /* partitions followed */
@@ -13,7 +14,7 @@
 #define RENEWALS_MAX 16
 #define NO_QUERY UINT32_MAX
 
-enum item_kind { ITEM_EVENT, ITEM_BROKEN, ITEM_LATE };
+enum item_kind { ITEM_EVENT, ITEM_BROKEN, ITEM_LATE, ITEM_REPEATED };
 
 /* A prediction to make: its query, and where its candidates came from. */
 struct pending_prediction {
@@ -43,6 +44,7 @@ struct item {
     int has_drift;
     /* bytes in batch.bytes */
     size_t id_at, id_size, key_at, key_size, payload_at, payload_size, reason_at;
+    size_t headers_at, headers_size; /* as dl_store_headers_put */
     const char *field;
 };
 
@@ -52,6 +54,15 @@ struct position {
     int64_t next_offset;     /* to read: after all that was offered; -1: nothing was */
     int64_t published_below; /* readers have what came of offsets below */
     int dirty;               /* to be written with this batch */
+};
+
+/* Ids of recent events (engine_ids.c). */
+struct ids {
+    struct dl_recent_ids *recent; /* NULL: repeats are not looked for */
+    uint64_t key;
+    uint64_t first, next;  /* segments in the store */
+    struct dl_buf segment; /* the last one, while it is open */
+    int segment_open, dirty;
 };
 
 struct batch {
@@ -114,6 +125,7 @@ struct dl_engine {
     int scoring_now; /* the batch is with the workers */
     int quiet;       /* records of a quiet item are being written: none is published */
     struct dl_candidate_set candidates;
+    struct ids ids;
     struct dl_buf record, headers, name; /* scratch for encoding */
     struct dl_backend_listener *listeners;
     uint32_t jobs;                                 /* backend jobs with the workers */
@@ -127,6 +139,7 @@ struct dl_engine {
     uint32_t broken_count;
     struct forget_job *forget_first; /* waiting for the batch to end */
     char last_reason[200];           /* of the message offered last, if it became a dead letter */
+    int last_repeated;               /* it was a repeat */
     int64_t loaded_us;               /* wall-clock time at which the model came */
     int failed;
     struct dl_error failure;
@@ -160,6 +173,13 @@ void dl_engine_ingest_end(struct dl_engine *engine);       /* answers the rest: 
 
 /* engine_backend.c */
 void dl_engine_renewals(struct dl_engine *engine); /* those that waited for the batch to end */
+
+/* engine_ids.c */
+int dl_engine_ids_load(struct dl_engine *engine, struct dl_error *error);
+void dl_engine_ids_deinit(struct dl_engine *engine);
+/* 1: an event with the id was taken in; else it is remembered. */
+int dl_engine_ids_repeated(struct dl_engine *engine, struct dl_slice id);
+int dl_engine_ids_save(struct dl_engine *engine, struct dl_error *error);
 
 /* engine_forget.c */
 int dl_engine_forget(void *context, const struct dl_backend_forget_request *request,

@@ -350,7 +350,8 @@ int dl_engine_load(struct dl_engine *engine, struct dl_error *error)
     status =
         dl_store_get_destinations(engine->store, &engine->frozen, &engine->frozen_count, error);
     if (status != DL_OK && status != DL_ERR_NOT_FOUND) return status;
-    status = dl_engine_watch_start(engine, error);
+    status = dl_engine_ids_load(engine, error);
+    if (status == DL_OK) status = dl_engine_watch_start(engine, error);
     if (status == DL_OK) status = load_watch(engine, error);
     if (status != DL_OK || !engine->model) return status;
     if (config->predict.quality && dl_quality_new(DL_QUALITY_WINDOW, &engine->quality) != DL_OK)

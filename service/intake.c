@@ -88,6 +88,10 @@ int dl_intake_message(struct dl_intake *intake, const struct dl_arrival *arrival
         dl_counter_add(intake->metrics->records_total, 1);
         dl_counter_add(intake->metrics->record_bytes_total, arrival->payload.size);
     }
+    struct dl_arrival with_headers = *arrival;
+    with_headers.headers = headers;
+    with_headers.header_count = header_count;
+    arrival = &with_headers;
     int status = dl_event_decode_headers(intake->decoder, headers, header_count, arrival->payload,
                                          &event, &field, &error);
     if (status == DL_OK) return dl_engine_offer(intake->engine, arrival, &event);

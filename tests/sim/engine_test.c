@@ -327,6 +327,57 @@ Test(engine, listeners_hear_each_score_and_prediction_once_and_in_order)
     world_deinit(&w);
 }
 
+#define ID_HORIZON 100
+#define ID_PASSES 5
+
+/* The feed over and over, with ids of which many come again. A list is the model. */
+Test(engine, repeats_are_known_by_their_id_within_the_horizon_whatever_crashes)
+{
+    static int accepted[EVENTS * ID_PASSES];
+    struct world w = {0};
+    struct dl_rng rng;
+    uint64_t events = 0;
+    int ids = 0, repeats = 0, crashes = 0;
+    make_feed(10);
+    dl_rng_seed(&rng, 10);
+    world_init(&w, "16", "accept");
+    w.config.source.id_horizon = ID_HORIZON;
+    world_open(&w, 1);
+    int taken = 0; /* messages that the model has seen */
+    for (int i = 0; i < EVENTS * ID_PASSES;) {
+        char text[16];
+        struct dl_edge_event event = feed[i % EVENTS].event;
+        int id = (int)(dl_mix64((uint64_t)i) % 300), known = 0;
+        snprintf(text, sizeof text, "id-%d", id);
+        if (i % 10) event.id = dl_slice_text(text); /* without an id nothing is a repeat */
+        if (i == taken) {
+            for (int k = ids - 1; event.id.size && k >= 0 && k >= ids - ID_HORIZON; k--)
+                known |= accepted[k] == id;
+            if (event.id.size && !known) accepted[ids++] = id;
+            repeats += known;
+            events += !known;
+            taken++;
+        }
+        struct dl_arrival arrival = {.topic = TOPIC, .offset = i++};
+        while (dl_engine_room(w.engine) == 0) dl_workers_wait(w.workers);
+        cr_assert_eq(dl_engine_offer(w.engine, &arrival, &event), DL_OK);
+        if (dl_rng_below(&rng, 9) == 0) dl_engine_flush(w.engine);
+        if (dl_rng_below(&rng, 200) == 0) {
+            world_crash(&w);
+            world_open(&w, 1);
+            int64_t next = dl_engine_position(w.engine, TOPIC, 0);
+            i = next < 0 ? 0 : (int)next;
+            crashes++;
+        }
+    }
+    finish(&w);
+    cr_assert_eq(dl_graph_feed(dl_engine_graph(w.engine))->events, events);
+    cr_assert_gt(repeats, 500);
+    cr_assert_gt(ids, 1500, "the test fills no second segment");
+    cr_assert_gt(crashes, 5);
+    world_deinit(&w);
+}
+
 static struct dl_backend_forgotten forgotten;
 static int forgot;
 static void on_forgotten(struct dl_backend_job *job, int status, const struct dl_error *error,

@@ -1,0 +1,235 @@
+"""Kafka as it is in the field: several topics, an idle partition, repeats,
+headers, late messages, an offset that is gone, instances that come and go."""
+import signal
+import sys
+import time
+import uuid
+
+import pytest
+
+from conftest import ROOT
+from rpc_stubs import stubs
+
+sys.path.insert(0, str(ROOT / "tests" / "crash"))
+import crash
+
+pb = stubs()
+
+
+@pytest.fixture(scope="module")
+def feed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("feed")
+    path, model = crash.make_feed(folder, 6000, 41)
+    return model, crash.messages_of(path, pb, 3000)[0]
+
+
+@pytest.fixture
+def lives():
+    started = []
+
+    def call(run):
+        started.append(crash.Life(run))
+        return started[-1]
+
+    yield call
+    for life in started:
+        if life.process.poll() is None:
+            life.process.kill()
+            life.process.wait()
+
+
+def event(i, **more):
+    return pb.event.EdgeEvent(src=f"s{i % 9}", dst=f"d{i % 13}", time=1767225600000 + 1000 * i,
+                              **more).SerializeToString()
+
+
+def scores(run):
+    return [pb.records.Score.FromString(v) for _, _, v, _ in crash.read_topic(
+        run.brokers, run.outputs["scores"])]
+
+
+def positions(found):
+    return sorted((s.position.topic, s.position.partition, s.position.offset) for s in found)
+
+
+def test_several_topics_and_an_idle_partition(brokers, topic, produce, feed, lives, tmp_path):
+    first, second = topic("several", 3), topic("several", 1)
+    for partition in (0, 2):  # 1 is idle, and holds nobody back
+        produce(first, [event(i) for i in range(100)], partition)
+    produce(second, [event(i) for i in range(50)])
+    run = crash.Run(tmp_path, brokers, first, feed[0], "several", ("--topics", f"{first},{second}"))
+    life = lives(run)
+    life.wait_drained(brokers, first)
+    life.wait_drained(brokers, second)
+    life.kill()
+    produce(second, [event(i) for i in range(50, 80)])
+    life = lives(run)
+    life.wait_drained(brokers, second)
+    life.stop()
+    assert positions(scores(run)) == sorted(
+        [(first, p, o) for p in (0, 2) for o in range(100)] + [(second, 0, o) for o in range(80)])
+
+
+def test_repeats_headers_and_late_messages(brokers, topic, produce, feed, lives, tmp_path):
+    source = topic("headers")
+    late = event(-1000000)
+    produce(source, [event(1, id="one"), event(2, id="two"), event(3, id="one")])
+    produce(source, [b"\xff broken", late], headers=[("trace", b"abc"), ("trace", b"\x00\x01")])
+    run = crash.Run(tmp_path, brokers, source, feed[0], "headers",
+                    ("--set", "source.id_horizon=1000"))
+    life = lives(run)
+    life.wait_drained(brokers, source)
+    assert life.metrics()["driftline_events_repeated_total"] == 1
+    life.kill()
+    produce(source, [event(5, id="two"), event(6, id="six")])
+    life = lives(run)
+    life.wait_drained(brokers, source)
+    life.stop()
+    published = run.published(pb)
+    assert [s.id for s in scores(run)] == ["one", "two", "six"]
+    for kind in ("dead_letters", "late"):
+        (_, _, value, headers), = published[kind]
+        assert [value for name, value in headers if name == "trace"] == [b"abc", b"\x00\x01"]
+        assert ("source-topic", source.encode()) in headers
+    assert published["late"][0][2] == late
+    assert pb.records.DeadLetter.FromString(published["dead_letters"][0][2]).payload == \
+        b"\xff broken"
+
+
+def test_an_offset_that_is_gone_is_an_error_that_names_the_choice(brokers, topic, produce, feed,
+                                                                  lives, tmp_path):
+    from confluent_kafka.admin import AdminClient
+    source = topic("gone")
+    produce(source, [event(i) for i in range(20)])
+    run = crash.Run(tmp_path, brokers, source, feed[0], "gone")
+    life = lives(run)
+    life.wait_drained(brokers, source)
+    life.stop()
+    admin = AdminClient({"bootstrap.servers": brokers, "log_level": 3})
+    admin.delete_topics([source])[source].result(30)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            crash.make_topics(brokers, [source])
+            break
+        except Exception:  # it is still being deleted
+            time.sleep(0.5)
+    produce(source, [event(i) for i in range(5)])
+    life = lives(run)
+    assert life.process.wait(60) != 0
+    text = life.log.read_text()
+    assert "no longer has the offset" in text and "Choose:" in text and source in text
+
+
+def test_two_instances_of_one_identity_are_one_too_many(brokers, topic, produce, feed, lives,
+                                                        tmp_path):
+    source = topic("fenced", 2)
+    run = crash.Run(tmp_path, brokers, source, feed[0], "one")
+    first = lives(run)
+    produce(source, [event(i) for i in range(20)])
+    first.wait_drained(brokers, source)
+    twin = crash.Run.__new__(crash.Run)
+    twin.__dict__.update(run.__dict__)
+    twin.name, twin.lives = "two", 0
+    twin.flags = [str(tmp_path / "two.db") if f == str(tmp_path / "one.db") else f
+                  for f in run.flags]
+    second = lives(twin)
+    deadline = time.monotonic() + 60
+    offset = 20
+    while first.process.poll() is None and time.monotonic() < deadline:
+        for partition in (0, 1):
+            produce(source, [event(offset)], partition)
+        offset += 1
+        time.sleep(0.3)
+    assert first.process.poll() not in (None, 0)
+    assert "same identity" in first.log.read_text()
+    assert "kafka.group.instance.id" in first.log.read_text()
+    second.wait_drained(brokers, source)
+    second.stop()
+    found = positions(scores(run))
+    assert len(set(found)) == len(found)
+    assert len(found) == sum(crash.end_offsets(brokers, source).values())
+
+
+def test_a_transaction_that_took_too_long_is_no_reason_to_end(brokers, topic, feed, lives,
+                                                              tmp_path):
+    model, messages = feed
+    source = topic("slow")
+    run = crash.Run(tmp_path, brokers, source, model, "crashed",
+                    ("--set", "kafka.transaction.timeout.ms=2000", "--set",
+                     "kafka.session.timeout.ms=30000"))
+    life = lives(run)
+    crash.publish(brokers, source, messages, 0)
+    for _ in range(4):
+        before = (life.metrics() or {}).get("driftline_events_total", 0)
+        while (life.metrics() or {}).get("driftline_events_total", 0) in (before, 0):
+            life.look()
+        life.process.send_signal(signal.SIGSTOP)
+        time.sleep(4)
+        life.process.send_signal(signal.SIGCONT)
+        time.sleep(0.5)
+    life.wait_drained(brokers, source)
+    replaced = life.log.read_text().count("the producer is replaced")
+    life.stop()
+    found = positions(scores(run))
+    print(f"{replaced} producers replaced")
+    assert len(set(found)) == len(found)
+    others = sum(len(crash.read_topic(brokers, run.outputs[k])) for k in ("dead_letters", "late"))
+    assert len(found) + others == len(messages)
+
+
+def test_partitions_move_between_instances_and_nothing_is_lost_or_repeated(
+        brokers, topic, produce, feed, lives, tmp_path):
+    source = topic("moving", 4)
+    run = crash.Run(tmp_path, brokers, source, feed[0], "a",
+                    ("--set", "kafka.group.instance.id=a"))
+    other = crash.Run.__new__(crash.Run)
+    other.__dict__.update(run.__dict__)
+    other.name, other.lives = "b", 0
+    other.flags = [f.replace("/a.db", "/b.db").replace("group.instance.id=a",
+                                                       "group.instance.id=b") for f in run.flags]
+    sent = 0
+
+    def more(count):
+        nonlocal sent
+        for partition in range(4):
+            produce(source, [event(i) for i in range(sent, sent + count)], partition)
+        sent += count
+
+    def owns(life):
+        return (life.metrics() or {}).get("driftline_source_partitions", 0)
+
+    def until(condition, what, seconds=60):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            for life in (a, b):
+                if life and life.process.poll() is not None:
+                    pytest.fail(f"{what}: ended\n{life.log.read_text()[-2000:]}")
+            assert time.monotonic() < deadline, what
+            more(5)
+            time.sleep(0.2)
+
+    a, b = lives(run), None
+    until(lambda: owns(a) == 4, "the first takes all")
+    b = lives(other)
+    until(lambda: owns(a) == 2 and owns(b) == 2, "the second takes half")
+    more(100)
+    a.kill()
+    a = None
+    killed = time.monotonic()
+    until(lambda: owns(b) == 4, "the survivor takes over")
+    print(f"taken over after {time.monotonic() - killed:.1f} s (session timeout 6 s)")
+    assert time.monotonic() - killed < 6 + 5
+    more(50)
+    a = lives(run)  # with its own, now old, store
+    until(lambda: owns(a) == 2 and owns(b) == 2, "it comes back")
+    more(50)
+    b.stop()
+    b = None
+    until(lambda: owns(a) == 4, "the first has all again")
+    a.wait_drained(brokers, source)
+    a.stop()
+    found = positions(scores(run))
+    lost = {(source, p, o) for p in range(4) for o in range(sent)} - set(found)
+    assert len(found) - len(set(found)) == 0
+    assert sorted(lost) == []

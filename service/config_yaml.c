@@ -101,8 +101,13 @@ static void walk_value(struct walk *walk, yaml_node_t *name, yaml_node_t *value,
     }
     const char *text = scalar_text(walk, name, prefix);
     if (!text) return;
-    snprintf(key, sizeof key, "%s%s%.120s", prefix, *prefix ? "." : "", text);
     place_of(walk, name, place);
+    if ((size_t)snprintf(key, sizeof key, "%s%s%s", prefix, *prefix ? "." : "", text) >=
+        sizeof key) {
+        dl_config_problem(walk->config, place, prefix, "a name of %zu bytes is no key",
+                          strlen(text));
+        return;
+    }
     if (depth == 0 && !dl_config_section_is(key)) { /* its keys would only repeat the complaint */
         const char *meant = dl_config_section_suggest(key);
         if (meant)

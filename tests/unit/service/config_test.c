@@ -321,6 +321,16 @@ Test(config, notes_duplicates_wrong_shapes_and_cycles)
     cr_assert(has_problem("refers to itself"));
 }
 
+Test(config, refuses_a_name_that_is_too_long_instead_of_cutting_it)
+{
+    char text[500];
+    snprintf(text, sizeof text, "kafka: {%0150d: x}\nstore: {%0250d: x}\n", 1, 2);
+    cr_assert_eq(read_text(text), DL_OK);
+    cr_assert_eq(config.kafka.count, 0);
+    cr_assert(has_problem("is not the name of a setting"));
+    cr_assert(has_problem("store: a name of 250 bytes is no key"));
+}
+
 Test(config, an_empty_file_and_null_values_change_nothing)
 {
     cr_assert_eq(read_text(""), DL_OK, "%s", error.text);

@@ -10,6 +10,7 @@
  * For a linear layer Y = X W + b:  dX = dY Wᵀ,  dW = Xᵀ dY,  db = Σ_rows dY. */
 #include "model/diffdyg.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- workspace --------------------------------------------------------------------- */

@@ -31,6 +31,7 @@
 #define CONNECTION_MEMORY_BYTES (16 * 1024)
 #define CONNECTION_TIMEOUT_S 60u
 #define SAMPLE_INTERVAL_MS 1000
+#define RUN_INTERVAL_MS 250 /* at least so often the daemon looks around */
 #define CLOSING_STEP_MS 10
 #define CLOSING_GRACE_NS 500000000 /* for the last answers to leave */
 
@@ -365,10 +366,11 @@ static void run_daemon(struct dl_http *http)
 {
     MHD_UNSIGNED_LONG_LONG timeout_ms;
     MHD_run(http->daemon);
-    if (MHD_get_timeout(http->daemon, &timeout_ms) == MHD_YES)
-        uv_timer_start(&http->timer, on_timer, timeout_ms, 0);
-    else
-        uv_timer_stop(&http->timer);
+    /* At its connection limit MHD stops listening and says nothing of when it
+     * would listen again: that takes a run after the connections were freed. */
+    if (MHD_get_timeout(http->daemon, &timeout_ms) != MHD_YES || timeout_ms > RUN_INTERVAL_MS)
+        timeout_ms = RUN_INTERVAL_MS;
+    uv_timer_start(&http->timer, on_timer, timeout_ms, 0);
     if (!http->closing) return;
     uv_timer_start(&http->timer, on_timer, CLOSING_STEP_MS, 0);
     finish_closing(http);
@@ -511,6 +513,7 @@ static void start_handles(struct dl_http *http)
     http->poll.data = http->timer.data = http->sampler.data = http;
     http->handles_open = 3;
     uv_poll_start(&http->poll, UV_READABLE, on_poll);
+    uv_timer_start(&http->timer, on_timer, RUN_INTERVAL_MS, 0);
     uv_timer_start(&http->sampler, on_sample, 0, SAMPLE_INTERVAL_MS);
     http_wake(http);
 }

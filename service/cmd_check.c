@@ -2,6 +2,7 @@
  * brokers it names, fit to serve? One line for each that is; one line on
  * standard error for all that is wrong, with its place. */
 #include <inttypes.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,16 @@ static void check_store(struct check *check)
     struct dl_error error = {{0}};
     char text[700];
     if (!check->alone && access(config->store.path, F_OK) != 0) {
+        char folder[DL_STORE_PATH_BYTES_MAX + 1];
+        snprintf(folder, sizeof folder, "%s", config->store.path);
+        char *slash = strrchr(folder, '/');
+        snprintf(slash ? slash : folder, 2, slash ? "/" : ".");
+        if (access(folder, W_OK | X_OK) != 0) {
+            snprintf(text, sizeof text, "%.300s: nothing can be made in its folder: %s",
+                     config->store.path, strerror(errno));
+            problem(check, "store", text);
+            return;
+        }
         snprintf(text, sizeof text, "%.300s is not there yet; serve will make it",
                  config->store.path);
         good(check, "store", text);
@@ -160,6 +171,20 @@ static void check_model_fits(struct check *check, const struct dl_model_info *in
                  dl_time_unit_name(info->time_unit), dl_time_unit_name(config->source.time_unit),
                  dl_time_unit_name(config->source.time_unit));
         problem(check, "model", text);
+    }
+}
+
+static void check_source(struct check *check)
+{
+    const struct dl_config *config = &check->config;
+    char text[700];
+    if (config->source.kind != DL_SOURCE_FILE) return;
+    if (access(config->source.path, R_OK) != 0) {
+        snprintf(text, sizeof text, "source.path: %.300s: %s", config->source.path,
+                 strerror(errno));
+        problem(check, "source", text);
+    } else {
+        good(check, "source", config->source.path);
     }
 }
 
@@ -297,6 +322,7 @@ int dl_cmd_check(int argc, char **argv)
                  *check.config.path ? check.config.path : "from the environment and flags");
         if (!check.alone || dl_config_is_set(&check.config, "store.path")) check_store(&check);
         check_model(&check);
+        if (!check.alone) check_source(&check);
         if (!check.alone) check_brokers(&check);
         code = check.problems ? DL_EXIT_FAILED : DL_EXIT_OK;
     }

@@ -95,7 +95,7 @@ static void help(void)
            "  --rpc ADDRESS         of gRPC (default 127.0.0.1:50051, likewise)\n"
            "  --seed N              another feed (default 1)\n"
            "  --threads N           for training (default: all processors)\n"
-           "  --json                the summary as one JSON object\n");
+           "  --json                JSON lines: one when ready, one as summary\n");
 }
 
 /* ---- the past ------------------------------------------------------------------------- */
@@ -237,9 +237,15 @@ static void on_alert(struct dl_backend_listener *listener, const struct dl_alert
 static void announce(struct demo *demo)
 {
     demo->announced = 1;
-    printf("driftline demo ready: dashboard %s  gRPC %s  Kafka %s/%s\n",
-           dl_service_http_url(demo->service), dl_service_rpc_address(demo->service),
-           dl_kafka_embedded_address(demo->broker), TOPIC);
+    if (demo->json)
+        printf("{\"ready\":true,\"dashboard\":\"%s\",\"grpc\":\"%s\",\"kafka\":\"%s\","
+               "\"topic\":\"%s\"}\n",
+               dl_service_http_url(demo->service), dl_service_rpc_address(demo->service),
+               dl_kafka_embedded_address(demo->broker), TOPIC);
+    else
+        printf("driftline demo ready: dashboard %s  gRPC %s  Kafka %s/%s\n",
+               dl_service_http_url(demo->service), dl_service_rpc_address(demo->service),
+               dl_kafka_embedded_address(demo->broker), TOPIC);
     fflush(stdout);
     if (!demo->seconds)
         fprintf(stderr, "the shift comes after %" PRIu64 " live events (%.0f s); Ctrl-C ends\n",
@@ -498,15 +504,15 @@ static int take_option(int code, char *value, void *context, struct dl_error *er
     struct demo *demo = context;
     switch (code) {
     case 's':
-        return dl_flag_uint("--seconds", value, 1, 864000, &demo->seconds, error);
+        return dl_flag_uint("seconds", value, 1, 864000, &demo->seconds, error);
     case 'r':
-        return dl_flag_number("--rate", value, 0.1, 100000, &demo->rate, error);
+        return dl_flag_number("rate", value, 0.1, 100000, &demo->rate, error);
     case 'n':
-        return dl_flag_uint("--history", value, 2000, 10000000, &demo->history, error);
+        return dl_flag_uint("history", value, 2000, 10000000, &demo->history, error);
     case 'k':
         return take_shifts(demo, value, error);
     case 'a':
-        return dl_flag_uint("--shift-after", value, 0, 1000000000, &demo->shift_at, error);
+        return dl_flag_uint("shift-after", value, 0, 1000000000, &demo->shift_at, error);
     case 'w':
         demo->http_listen = value;
         return DL_OK;
@@ -514,9 +520,9 @@ static int take_option(int code, char *value, void *context, struct dl_error *er
         demo->rpc_listen = value;
         return DL_OK;
     case 'e':
-        return dl_flag_uint("--seed", value, 0, UINT64_MAX / 2, &demo->seed, error);
+        return dl_flag_uint("seed", value, 0, UINT64_MAX / 2, &demo->seed, error);
     case 't':
-        return dl_flag_uint("--threads", value, 0, 256, &demo->threads, error);
+        return dl_flag_uint("threads", value, 0, 256, &demo->threads, error);
     case 'j':
         demo->json = 1;
         return DL_OK;

@@ -260,6 +260,12 @@ int dl_cmd_ingest(int argc, char **argv)
         for (size_t k = 0; k < config.problems.count; k++)
             fprintf(stderr, "driftline ingest: %s\n", config.problems.items[k]);
         if (config.problems.count == 0) fprintf(stderr, "driftline ingest: %s\n", error.text);
+    } else if (!dl_config_is_set(&config, "store.path") ||
+               !dl_config_is_set(&config, "source.time_unit")) {
+        fprintf(stderr, "driftline ingest: %s: say so with %s, or with --config FILE\n",
+                dl_config_is_set(&config, "store.path") ? "what are the times in?"
+                                                        : "into which store?",
+                dl_config_is_set(&config, "store.path") ? "--time-unit UNIT" : "--store FILE");
     } else {
         dl_log_setup(config.log.level == DL_LOG_INFO ? DL_LOG_WARN : config.log.level,
                      config.log.format);

@@ -57,7 +57,7 @@ static void help(void)
         "  --limit N             the first N events\n"
         "  --encoding E          protobuf (default) or json\n"
         "  --input E             csv (default) or json\n"
-        "  --map FIELD=COLUMN    where a field is: src, dst, time, type, weight, id, features\n"
+        "  --map FIELD=COLUMN,... where a field is: src, dst, time, type, weight, id, features\n"
         "  --time-unit UNIT      of the file's times: ticks (default), s, ms, us, ns, iso8601\n"
         "  --kafka KEY=VALUE     a librdkafka setting (TLS, SASL, ...)\n"
         "  --json                one JSON object at the end\n");
@@ -215,6 +215,29 @@ static const struct option options[] = {
     {"kafka", required_argument, NULL, 'k'},    {"json", no_argument, NULL, 'j'},
     {"help", no_argument, NULL, 'h'},           {0}};
 
+/* "src=a,dst=b,features=x,y": a piece without '=' goes on with the one before. */
+static int take_map(struct replay *r, char *value, struct dl_error *error)
+{
+    while (value) {
+        char *equals = strchr(value, '='), *next;
+        if (!equals)
+            return dl_error_set(error, DL_ERR_INVALID, "--map %s: FIELD=WHERE is expected", value);
+        next = strchr(equals + 1, '=');
+        if (next) { /* back to the comma before the next field */
+            while (next > equals && *next != ',') next--;
+            if (next == equals)
+                return dl_error_set(error, DL_ERR_INVALID,
+                                    "--map %s: FIELD=WHERE,FIELD=WHERE is expected", value);
+            *next++ = '\0';
+        }
+        *equals = '\0';
+        int status = dl_event_mapping_set(&r->decoder_config.mapping, value, equals + 1, error);
+        if (status != DL_OK) return status;
+        value = next;
+    }
+    return DL_OK;
+}
+
 static int take_option(int code, char *value, void *context, struct dl_error *error)
 {
     struct replay *r = context;
@@ -232,26 +255,21 @@ static int take_option(int code, char *value, void *context, struct dl_error *er
         return DL_OK;
     }
     case 'r':
-        return dl_flag_number("--rate", value, 1e-6, 1e9, &r->rate, error);
+        return dl_flag_number("rate", value, 1e-6, 1e9, &r->rate, error);
     case 's':
-        return dl_flag_number("--speed", value, 1e-6, 1e12, &r->speed, error);
+        return dl_flag_number("speed", value, 1e-6, 1e12, &r->speed, error);
     case 'n':
-        return dl_flag_uint("--limit", value, 1, UINT64_MAX / 2, &r->limit, error);
+        return dl_flag_uint("limit", value, 1, UINT64_MAX / 2, &r->limit, error);
     case 'e':
-        status = dl_flag_choice("--encoding", value, encodings, &choice, error);
+        status = dl_flag_choice("encoding", value, encodings, &choice, error);
         r->format = choice ? DL_FORMAT_JSON : DL_FORMAT_PROTOBUF;
         return status;
     case 'i':
-        status = dl_flag_choice("--input", value, inputs, &choice, error);
+        status = dl_flag_choice("input", value, inputs, &choice, error);
         r->decoder_config.format = choice ? DL_FORMAT_JSON : DL_FORMAT_CSV;
         return status;
-    case 'm': {
-        char *equals = strchr(value, '=');
-        if (!equals)
-            return dl_error_set(error, DL_ERR_INVALID, "--map %s: FIELD=WHERE is expected", value);
-        *equals = '\0';
-        return dl_event_mapping_set(&r->decoder_config.mapping, value, equals + 1, error);
-    }
+    case 'm':
+        return take_map(r, value, error);
     case 'u':
         if (dl_time_unit_parse(dl_slice_text(value), &r->decoder_config.time.unit) != DL_OK)
             return dl_error_set(error, DL_ERR_INVALID,

@@ -90,7 +90,8 @@ static void help(void)
         "\n"
         "  driftline train payments.csv --src payer --dst payee --time at --time-unit ms \\\n"
         "                  --weight amount --out payments.safetensors\n"
-        "  driftline evaluate payments.csv --model payments.safetensors\n"
+        "  driftline evaluate payments.csv --src payer --dst payee --time at --time-unit ms \\\n"
+        "      --model payments.safetensors\n"
         "\n"
         "  --out MODEL           the file to write (safetensors)\n"
         "  --ties POLICY         what the model may see of events with the same time:\n"
@@ -267,8 +268,25 @@ static int parse(int argc, char **argv, struct arguments *a, int *done)
 
 /* ---- reports --------------------------------------------------------------------- */
 
-static void report_text(const struct dl_dataset *dataset, const struct dl_model_info *info,
-                        const struct dl_train_report *report, const char *out)
+/* The command that measures the model, with the flags that say how to read the feed. */
+static void print_next(const struct dl_dataset *dataset, const struct dl_dataset_options *data,
+                       const char *out)
+{
+    const char *const names[][2] = {
+        {"src", data->src}, {"dst", data->dst}, {"time", data->time}, {"weight", data->weight}};
+    if (strcmp(dataset->path, "-") == 0) return; /* standard input is read once */
+    printf("next        driftline evaluate %s", dataset->path);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i][1]) printf(" --%s %s", names[i][0], names[i][1]);
+    for (uint32_t f = 0; f < data->feature_count; f++)
+        printf("%s%s", f ? "," : " --features ", data->features[f]);
+    if (data->bipartite) printf(" --bipartite");
+    printf(" --time-unit %s --model %s\n", dl_time_unit_name(dataset->time_unit), out);
+}
+
+static void report_text(const struct dl_dataset *dataset, const struct dl_dataset_options *data,
+                        const struct dl_model_info *info, const struct dl_train_report *report,
+                        const char *out)
 {
     printf("\nlearnt      %u epochs (best: %u), %" PRIu64
            " pairs in %.1f s, %.0f pairs/s learning\n",
@@ -280,7 +298,7 @@ static void report_text(const struct dl_dataset *dataset, const struct dl_model_
     for (uint32_t l = 0; l < info->config.layers; l++) printf(" %.3f", info->validation_entropy[l]);
     printf("\nsaved       %s, version %s, %" PRIu64 " parameters\n", out, info->version,
            info->parameters);
-    printf("next        driftline evaluate %s --model %s\n", dataset->path, out);
+    print_next(dataset, data, out);
 }
 
 static void report_json(const struct dl_dataset *dataset, const struct dl_model_info *info,
@@ -415,7 +433,7 @@ int dl_cmd_train(int argc, char **argv)
     if (a.json)
         report_json(dataset, dl_model_get_info(model), &report, a.out);
     else
-        report_text(dataset, dl_model_get_info(model), &report, a.out);
+        report_text(dataset, &a.data, dl_model_get_info(model), &report, a.out);
 done:
     dl_progress_line_end(&line);
     if (status != DL_OK) fprintf(stderr, "driftline train: %s\n", error.text);

@@ -508,6 +508,8 @@ static const char *why_not_ready(const struct dl_drift_snapshot *s)
 {
     if (s->state == DL_DRIFT_FILLING) return "the window is not full yet";
     if (s->state == DL_DRIFT_LEARNING) return "a new reference is being collected";
+    if (s->state == DL_DRIFT_SETTLING)
+        return "the windows are younger than the reference's were: nothing is raised yet";
     return "";
 }
 

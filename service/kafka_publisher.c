@@ -16,6 +16,7 @@
 #include "service/log.h"
 
 #define STEP_TIMEOUT_MS 10000
+#define INIT_STEP_MS 1000 /* of waiting for a broker at the start, so that a stop is heard */
 #define RETRY_MS 500
 #define TRANSACTION_TIMEOUT_MS "10000"
 #define PROGRESS_TOPICS 5
@@ -264,7 +265,7 @@ static int start(struct dl_kafka_sink *sink)
     sink->transaction_begun_ns = dl_clock_monotonic_ns();
     while (sink->transactional) {
         if (is_stopping(sink)) return 0;
-        rd_kafka_error_t *error = rd_kafka_init_transactions(sink->producer, STEP_TIMEOUT_MS);
+        rd_kafka_error_t *error = rd_kafka_init_transactions(sink->producer, INIT_STEP_MS);
         if (!error) break;
         rd_kafka_resp_err_t code = rd_kafka_error_code(error);
         if (code == RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE ||
@@ -544,8 +545,8 @@ static int send_chunk(struct dl_kafka_sink *sink)
         if (is_stopping(sink)) return 0;
         if (verdict == FENCED) {
             give_up(sink,
-                    "another instance publishes under the same identity; give each instance of a "
-                    "group a kafka.group.instance.id of its own",
+                    "another instance publishes under the same identity; give each service a "
+                    "kafka.group.id of its own, and each instance of one a kafka.group.instance.id",
                     text);
             return 0;
         }

@@ -258,7 +258,8 @@ int dl_kafka_sink_idle(const struct dl_kafka_sink *sink)
     enum state state = sink->state;
     int blocked = sink->blocked;
     pthread_mutex_unlock((pthread_mutex_t *)&sink->mutex);
-    return (first == next || blocked) && state == IDLE;
+    /* Before the first broker answered nothing can be under way. */
+    return (first == next || blocked) && (state == IDLE || (state == STARTING && first == next));
 }
 
 int dl_kafka_sink_ready(const struct dl_kafka_sink *sink)

@@ -273,7 +273,6 @@ static uint32_t read_headers(const rd_kafka_message_t *message, struct dl_event_
 static void take_message(struct dl_kafka_source *source, const rd_kafka_message_t *message)
 {
     struct dl_event_header headers[HEADERS_MAX];
-    if (!message->payload) return; /* a tombstone holds no event */
     struct dl_arrival arrival = {.topic = rd_kafka_topic_name(message->rkt),
                                  .partition = message->partition,
                                  .offset = message->offset,

@@ -57,6 +57,7 @@ struct dl_service {
     int64_t not_ready_since_ns;
     uint64_t stall_events; /* of the feed, when last seen to move */
     int64_t stall_since_ns;
+    uint64_t read_bytes, total_bytes, records; /* of a file, once it is closed */
     char failure[1024];
 };
 
@@ -157,6 +158,8 @@ static void measure(struct dl_service *service)
         dl_gauge_set(m->drift_statistic, dl_drift_monitor_statistic(drift));
         dl_gauge_set(m->drift_threshold, dl_drift_monitor_threshold(drift));
         dl_gauge_set(m->drift_raised, dl_drift_monitor_is_raised(drift));
+        dl_gauge_set(dl_metrics_gauge(m->alert_active, DL_LABELS("temporal_shift")),
+                     dl_drift_monitor_is_raised(drift));
     }
 }
 
@@ -293,7 +296,18 @@ static void close_all(struct dl_service *service)
     service->notify = NULL;
     if (service->kafka_source) dl_kafka_source_close(service->kafka_source);
     service->kafka_source = NULL;
-    if (service->line_source) dl_line_source_close(service->line_source);
+    if (service->line_source) {
+        dl_line_source_progress(service->line_source, &service->read_bytes, &service->total_bytes,
+                                &service->records);
+        dl_line_source_close(service->line_source);
+    }
+    const char *reason;
+    uint64_t broken = dl_intake_broken(service->intake, &reason);
+    if (broken && !service->options.no_model)
+        DL_WARN("intake",
+                "%" PRIu64 " messages could not be used and became dead letters; the "
+                "first: %s",
+                broken, reason);
     service->line_source = NULL;
     if (!dl_engine_failure(service->engine) && !dl_engine_busy(service->engine) &&
         dl_engine_checkpoint(service->engine, &error) != DL_OK)
@@ -631,7 +645,9 @@ void dl_service_progress(const struct dl_service *service, uint64_t *read_bytes,
                          uint64_t *total_bytes, uint64_t *records, uint64_t *broken,
                          const char **first_reason)
 {
-    *read_bytes = *total_bytes = *records = 0;
+    *read_bytes = service->read_bytes;
+    *total_bytes = service->total_bytes;
+    *records = service->records;
     if (service->line_source)
         dl_line_source_progress(service->line_source, read_bytes, total_bytes, records);
     *broken = dl_intake_broken(service->intake, first_reason);

@@ -9,7 +9,6 @@ import urllib.request
 
 import pytest
 
-ADDRESSES = re.compile(r"dashboard (http://\S+)\s+gRPC (\S+)\s+Kafka (\S+)/edges")
 
 
 class Demo:
@@ -19,9 +18,8 @@ class Demo:
             [driftline, "demo", "--http", "127.0.0.1:0", "--rpc", "127.0.0.1:0", *map(str, flags)],
             stdout=subprocess.PIPE, stderr=open(log, "w"), text=True)
         line = self.process.stdout.readline()
-        found = ADDRESSES.search(line)
-        assert found, f"{line}\n{log.read_text()[-2000:]}"
-        self.http = found.group(1)
+        assert line, log.read_text()[-2000:]
+        self.http = json.loads(line)["dashboard"]
 
     def get(self, path):
         return urllib.request.urlopen(self.http + path, timeout=10).read().decode()

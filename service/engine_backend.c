@@ -8,8 +8,9 @@
 #include "base/clock.h"
 #include "model/kernels/kernels.h"
 
-#define JOBS_MAX 256              /* with the workers at a time */
-#define JOB_BYTES_MAX (64u << 20) /* of one job's queries */
+#define JOBS_MAX 256                /* with the workers at a time */
+#define JOB_BYTES_MAX (64u << 20)   /* of one job's queries */
+#define JOBS_BYTES_MAX (256u << 20) /* of all together */
 
 /* A name as asked: what an answer echoes, also for nodes that nobody knows. */
 struct name {
@@ -32,9 +33,17 @@ struct job {
     uint32_t k;
     struct name node;
     uint64_t seq;
+    uint64_t bytes; /* of the queries, at most */
 };
 
 /* ---- jobs -------------------------------------------------------------------------- */
+
+static uint64_t query_bytes(const struct dl_engine *engine, uint64_t sides)
+{
+    return sides * (sizeof(struct dl_side) + sizeof(struct dl_pair_state) +
+                    (uint64_t)engine->window * (sizeof(struct dl_interaction) +
+                                                engine->config->store.features * sizeof(float)));
+}
 
 static void free_job(struct job *job)
 {
@@ -56,9 +65,11 @@ static void free_job(struct job *job)
     free(job);
 }
 
-static int new_job(struct dl_engine *engine, struct dl_backend_job *backend_job,
+/* `sides`: how many windows its queries will hold. */
+static int new_job(struct dl_engine *engine, struct dl_backend_job *backend_job, uint64_t sides,
                    void (*finish)(struct job *job), struct job **out, struct dl_error *error)
 {
+    uint64_t bytes = query_bytes(engine, sides);
     if (engine->failed) return dl_error_set(error, DL_ERR_UNAVAILABLE, "%s", engine->failure.text);
     if (!engine->model)
         return dl_error_set(error, DL_ERR_VERSION,
@@ -66,11 +77,22 @@ static int new_job(struct dl_engine *engine, struct dl_backend_job *backend_job,
     if (engine->jobs >= JOBS_MAX)
         return dl_error_set(error, DL_ERR_FULL, "%d requests are being scored; try again later",
                             JOBS_MAX);
+    if (bytes > JOB_BYTES_MAX)
+        return dl_error_set(error, DL_ERR_TOO_LARGE,
+                            "the request needs %llu bytes of windows, at most %u are given to one; "
+                            "split it",
+                            (unsigned long long)bytes, JOB_BYTES_MAX);
+    if (engine->job_bytes + bytes > JOBS_BYTES_MAX)
+        return dl_error_set(error, DL_ERR_FULL,
+                            "the requests being scored hold %llu bytes of windows, at most %u are "
+                            "given to all; try again later",
+                            (unsigned long long)engine->job_bytes, JOBS_BYTES_MAX);
     struct job *job = calloc(1, sizeof *job);
     if (!job) return dl_error_set(error, DL_ERR_NOMEM, "out of memory for a request");
     job->job = backend_job;
     job->engine = engine;
     job->finish = finish;
+    job->bytes = bytes;
     job->seq = dl_graph_feed(engine->graph)->events;
     *out = job;
     return DL_OK;
@@ -81,6 +103,7 @@ static void done(struct dl_scoring *scoring)
     struct job *job = scoring->owner;
     struct dl_error error = {"cancelled"};
     job->engine->jobs--;
+    job->engine->job_bytes -= job->bytes;
     if (atomic_load(&job->job->cancelled))
         job->job->done(job->job, DL_ERR_CANCELLED, &error, NULL);
     else
@@ -107,6 +130,7 @@ static int submit(struct job *job, struct dl_error *error)
                                        .done = done,
                                        .owner = job};
     job->engine->jobs++;
+    job->engine->job_bytes += job->bytes;
     dl_workers_submit(job->engine->parts.workers, &job->scoring);
     return DL_OK;
 no_memory:
@@ -162,19 +186,6 @@ static struct dl_query *add_query(struct job *job, uint32_t source, int64_t time
                                                                                        : NULL;
 }
 
-static int check_size(const struct dl_engine *engine, uint64_t sides, struct dl_error *error)
-{
-    uint64_t bytes =
-        sides * (sizeof(struct dl_side) + sizeof(struct dl_pair_state) +
-                 (uint64_t)engine->window * (sizeof(struct dl_interaction) +
-                                             engine->config->store.features * sizeof(float)));
-    if (bytes <= JOB_BYTES_MAX) return DL_OK;
-    return dl_error_set(error, DL_ERR_TOO_LARGE,
-                        "the request needs %llu bytes of windows, at most %u are given to one; "
-                        "split it",
-                        (unsigned long long)bytes, JOB_BYTES_MAX);
-}
-
 /* ---- Score --------------------------------------------------------------------------- */
 
 static void fill_score(const struct dl_engine *engine, const struct dl_query *query, uint32_t c,
@@ -220,8 +231,8 @@ static int score(void *context, const struct dl_backend_score_request *request,
     struct job *job;
     struct dl_query *query = NULL;
     uint32_t source = DL_NODE_NONE;
-    int status = check_size(engine, (uint64_t)request->pair_count * 2, error);
-    if (status == DL_OK) status = new_job(engine, backend_job, finish_score, &job, error);
+    int status =
+        new_job(engine, backend_job, (uint64_t)request->pair_count * 2, finish_score, &job, error);
     if (status != DL_OK) return status;
     job->count = request->pair_count;
     job->names = calloc((size_t)job->count * 2, sizeof *job->names);
@@ -279,8 +290,8 @@ static int top_k(void *context, const struct dl_backend_top_k_request *request,
     const struct dl_config *config = engine->config;
     struct job *job;
     uint32_t drawn = request->only_candidates ? 0 : (uint32_t)config->predict.candidates_max;
-    int status = check_size(engine, (uint64_t)drawn + request->candidate_count + 1, error);
-    if (status == DL_OK) status = new_job(engine, backend_job, finish_top_k, &job, error);
+    int status = new_job(engine, backend_job, (uint64_t)drawn + request->candidate_count + 1,
+                         finish_top_k, &job, error);
     if (status != DL_OK) return status;
     struct dl_candidate_set *set = &engine->candidates;
     uint32_t node = find_node(engine, request->node, 0);
@@ -409,7 +420,7 @@ static int explain(void *context, const struct dl_backend_explain_request *reque
 {
     struct dl_engine *engine = context;
     struct job *job;
-    int status = new_job(engine, backend_job, finish_explain, &job, error);
+    int status = new_job(engine, backend_job, 2, finish_explain, &job, error);
     if (status != DL_OK) return status;
     struct dl_query *query = add_query(job, find_node(engine, request->src, 0),
                                        query_time(engine, request->has_time, request->time));

@@ -129,6 +129,7 @@ struct dl_engine {
     struct dl_buf record, headers, name; /* scratch for encoding */
     struct dl_backend_listener *listeners;
     uint32_t jobs;                                 /* backend jobs with the workers */
+    uint64_t job_bytes;                            /* that their queries hold, at most */
     struct ingest_job *ingest_first, *ingest_last; /* waiting for room or for their commit */
     uint32_t ingest_count;
     uint64_t batches_committed;

@@ -420,6 +420,15 @@ static void receive_headers(struct dl_h2 *h2, const nghttp2_frame *frame)
     deliver_headers(h2, stream, last);
 }
 
+/* Priorities are declined, so nghttp2 skips these frames without a further word. */
+static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *head, void *user)
+{
+    struct dl_h2 *h2 = user;
+    (void)session;
+    if (head->type == NGHTTP2_PRIORITY) spend(h2, &h2->controls);
+    return 0;
+}
+
 static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *user)
 {
     struct dl_h2 *h2 = user;
@@ -452,9 +461,6 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
         break;
     case NGHTTP2_SETTINGS:
         h2->established = 1;
-        spend(h2, &h2->controls);
-        break;
-    case NGHTTP2_PRIORITY:
         spend(h2, &h2->controls);
         break;
     case NGHTTP2_GOAWAY:
@@ -515,6 +521,7 @@ static int set_callbacks(nghttp2_session_callbacks **result)
     if (code != 0) return status_of(code);
     nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
     nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
+    nghttp2_session_callbacks_set_on_begin_frame_callback(callbacks, on_begin_frame);
     nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame_recv);
     nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(callbacks, on_invalid_frame_recv);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);

@@ -283,6 +283,21 @@ Test(h2, ping_flood_ends_the_connection_and_patience_does_not)
     dl_buf_free(&bytes);
 }
 
+Test(h2, priority_flood_ends_the_connection)
+{
+    struct dl_buf bytes = {0};
+    dl_buf_text(&bytes, preface);
+    raw_frame(&bytes, 0, 4, 0, 0);
+    for (uint32_t i = 0; i < dl_h2_config_server.control_burst + 10; i++) {
+        raw_frame(&bytes, 5, 2, 0, 2 * i + 1);
+        dl_buf_u32(&bytes, 0);
+        dl_buf_u8(&bytes, 1);
+    }
+    cr_assert_eq(receive(&bytes), DL_ERR_INVALID);
+    cr_assert(dl_h2_is_done(server.h2));
+    dl_buf_free(&bytes);
+}
+
 Test(h2, rapid_reset_ends_the_connection)
 {
     struct dl_error error = {""};

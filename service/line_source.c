@@ -111,7 +111,9 @@ static void fail(struct dl_line_source *source, const char *reason)
 /* Moves what was read ahead behind what is left. Returns 1 at the end of input. */
 static int refill(struct dl_line_source *source)
 {
-    memmove(source->taken.data, source->taken.data + source->at, source->taken.size - source->at);
+    if (source->at)
+        memmove(source->taken.data, source->taken.data + source->at,
+                source->taken.size - source->at);
     source->taken.size -= source->at;
     source->at = 0;
     pthread_mutex_lock(&source->mutex);

@@ -132,6 +132,7 @@ static int train_model(struct demo *demo, const struct dl_dataset *dataset, stru
     options.epochs = 3;
     options.positives = 6000;
     options.batch = 50; /* short training: more steps */
+    options.validation_events = 3000;
     options.seed = demo->seed;
     options.threads = (uint32_t)demo->threads;
     options.progress = dl_progress_line_hook(&demo->line);

@@ -2,7 +2,7 @@
 #ifndef DL_MODEL_ARCHITECTURE_H
 #define DL_MODEL_ARCHITECTURE_H
 
-#include "model/arena.h"
+#include "model/carve.h"
 #include "model/features.h"
 #include "model/kernels/kernels.h"
 #include "model/network.h"
@@ -46,7 +46,7 @@ struct dl_architecture {
     void (*update)(struct dl_network *network);
     /* Carves the architecture's state for batches of workspace->batch. */
     void (*carve)(const struct dl_network *network, struct dl_workspace *workspace,
-                  struct dl_arena *arena);
+                  struct dl_carve *carve);
     /* Batch to logits (pairs). With `pass`, keeps what backward needs.
      * `attention` (pairs), zeroed, or NULL. */
     void (*forward)(const struct dl_network *network, struct dl_workspace *workspace,

@@ -5,13 +5,13 @@
 #include "base/check.h"
 #include "model/attention.h"
 
-void dl_attention_carve(struct dl_attention_scratch *scratch, struct dl_arena *arena,
+void dl_attention_carve(struct dl_attention_scratch *scratch, struct dl_carve *carve,
                         const struct dl_attention_shape *shape, uint32_t n_max)
 {
     size_t map = n_max * dl_attention_row(n_max);
-    scratch->packed = dl_arena_take(arena, dl_packed_size(shape->width, n_max), sizeof(dl_real));
-    scratch->mix = dl_arena_take(arena, map, sizeof(dl_real));
-    for (int i = 0; i < 3; i++) scratch->d[i] = dl_arena_take(arena, map, sizeof(dl_real));
+    scratch->packed = dl_carve_take(carve, dl_packed_size(shape->width, n_max), sizeof(dl_real));
+    scratch->mix = dl_carve_take(carve, map, sizeof(dl_real));
+    for (int i = 0; i < 3; i++) scratch->d[i] = dl_carve_take(carve, map, sizeof(dl_real));
 }
 
 /* The largest `count` values of x (n) summed. Destroys x: a partial selection

@@ -6,7 +6,7 @@
 #ifndef DL_MODEL_ATTENTION_H
 #define DL_MODEL_ATTENTION_H
 
-#include "model/arena.h"
+#include "model/carve.h"
 #include "model/kernels/kernels.h"
 #include "model/network.h"
 
@@ -29,7 +29,7 @@ struct dl_attention_scratch {
     dl_real *mix;    /* (n, row): A1 − λ A2 */
     dl_real *d[3];   /* (n, row) each: backward only */
 };
-void dl_attention_carve(struct dl_attention_scratch *scratch, struct dl_arena *arena,
+void dl_attention_carve(struct dl_attention_scratch *scratch, struct dl_carve *carve,
                         const struct dl_attention_shape *shape, uint32_t n_max);
 
 /* qkv (n, shape.row), rotated already; maps: (heads, maps, n, row of n) of which

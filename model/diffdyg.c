@@ -45,27 +45,27 @@ struct state {
     struct dl_attention_scratch attention;
 };
 
-static void carve_kept(struct kept *kept, struct dl_arena *arena, size_t rows, size_t d,
+static void carve_kept(struct kept *kept, struct dl_carve *carve, size_t rows, size_t d,
                        const struct dl_attention_shape *shape, size_t maps)
 {
     const size_t size = sizeof(dl_real);
-    kept->norm1 = dl_arena_take(arena, rows * d, size);
-    kept->inverse1 = dl_arena_take(arena, rows, size);
-    kept->qkv = dl_arena_take(arena, rows * shape->row, size);
-    kept->mixed = dl_arena_take(arena, rows * d, size);
-    kept->inverse_o = dl_arena_take(arena, rows * shape->heads, size);
-    kept->mixed_norm = dl_arena_take(arena, rows * d, size);
-    kept->norm2 = dl_arena_take(arena, rows * d, size);
-    kept->inverse2 = dl_arena_take(arena, rows, size);
-    kept->hidden = dl_arena_take(arena, rows * 2 * d, size);
-    kept->active = dl_arena_take(arena, rows * 2 * d, size);
-    kept->x = dl_arena_take(arena, rows * d, size);
-    kept->middle = dl_arena_take(arena, rows * d, size);
-    kept->maps = dl_arena_take(arena, maps, size);
+    kept->norm1 = dl_carve_take(carve, rows * d, size);
+    kept->inverse1 = dl_carve_take(carve, rows, size);
+    kept->qkv = dl_carve_take(carve, rows * shape->row, size);
+    kept->mixed = dl_carve_take(carve, rows * d, size);
+    kept->inverse_o = dl_carve_take(carve, rows * shape->heads, size);
+    kept->mixed_norm = dl_carve_take(carve, rows * d, size);
+    kept->norm2 = dl_carve_take(carve, rows * d, size);
+    kept->inverse2 = dl_carve_take(carve, rows, size);
+    kept->hidden = dl_carve_take(carve, rows * 2 * d, size);
+    kept->active = dl_carve_take(carve, rows * 2 * d, size);
+    kept->x = dl_carve_take(carve, rows * d, size);
+    kept->middle = dl_carve_take(carve, rows * d, size);
+    kept->maps = dl_carve_take(carve, maps, size);
 }
 
 static void carve(const struct dl_network *network, struct dl_workspace *workspace,
-                  struct dl_arena *arena)
+                  struct dl_carve *carve)
 {
     const struct diffdyg_plan *plan = network->plan;
     const struct dl_network_config *config = &network->config;
@@ -74,35 +74,35 @@ static void carve(const struct dl_network *network, struct dl_workspace *workspa
     const size_t n = rows / pairs, window_rows = rows - 2 * pairs;
     const size_t map = n * dl_attention_row(n) * plan->shape.maps;
     struct state scratch = {0};
-    struct state *state = dl_arena_take(arena, 1, sizeof *state);
+    struct state *state = dl_carve_take(carve, 1, sizeof *state);
     workspace->state = state;
     if (state == NULL) state = &scratch;
     /* Training's memory stands last, so that scoring never touches it. */
-    state->maps_at = dl_arena_take(arena, pairs + 1, sizeof *state->maps_at);
-    state->last = dl_arena_take(arena, rows * d, size);
-    state->last_norm = dl_arena_take(arena, rows * d, size);
-    state->last_inverse = dl_arena_take(arena, rows, size);
-    state->window_x = dl_arena_take(arena, window_rows * d, size);
-    state->self_x = dl_arena_take(arena, 2 * pairs * d, size);
-    state->angle = dl_arena_take(arena, window_rows * DL_TIME_COLUMNS, size);
-    state->cosine = dl_arena_take(arena, window_rows * DL_TIME_COLUMNS, size);
-    state->pooled = dl_arena_take(arena, pairs * 2 * d, size);
-    state->head_hidden = dl_arena_take(arena, pairs * d, size);
-    state->head_active = dl_arena_take(arena, pairs * d, size);
-    carve_kept(&state->shared, arena, rows, d, &plan->shape, map);
-    dl_attention_carve(&state->attention, arena, &plan->shape, (uint32_t)n);
-    state->sine = dl_arena_take(arena, window_rows * DL_TIME_COLUMNS, size);
+    state->maps_at = dl_carve_take(carve, pairs + 1, sizeof *state->maps_at);
+    state->last = dl_carve_take(carve, rows * d, size);
+    state->last_norm = dl_carve_take(carve, rows * d, size);
+    state->last_inverse = dl_carve_take(carve, rows, size);
+    state->window_x = dl_carve_take(carve, window_rows * d, size);
+    state->self_x = dl_carve_take(carve, 2 * pairs * d, size);
+    state->angle = dl_carve_take(carve, window_rows * DL_TIME_COLUMNS, size);
+    state->cosine = dl_carve_take(carve, window_rows * DL_TIME_COLUMNS, size);
+    state->pooled = dl_carve_take(carve, pairs * 2 * d, size);
+    state->head_hidden = dl_carve_take(carve, pairs * d, size);
+    state->head_active = dl_carve_take(carve, pairs * d, size);
+    carve_kept(&state->shared, carve, rows, d, &plan->shape, map);
+    dl_attention_carve(&state->attention, carve, &plan->shape, (uint32_t)n);
+    state->sine = dl_carve_take(carve, window_rows * DL_TIME_COLUMNS, size);
     for (uint32_t l = 0; l < config->layers; l++)
-        carve_kept(&state->kept[l], arena, rows, d, &plan->shape, pairs * map * plan->shape.heads);
-    state->dx = dl_arena_take(arena, rows * d, size);
-    state->dy = dl_arena_take(arena, rows * d, size);
-    state->dwide = dl_arena_take(arena, rows * 2 * d, size);
-    state->dqkv = dl_arena_take(arena, rows * plan->shape.row, size);
-    state->dpooled = dl_arena_take(arena, pairs * 2 * d, size);
-    state->dhead = dl_arena_take(arena, pairs * d, size);
+        carve_kept(&state->kept[l], carve, rows, d, &plan->shape, pairs * map * plan->shape.heads);
+    state->dx = dl_carve_take(carve, rows * d, size);
+    state->dy = dl_carve_take(carve, rows * d, size);
+    state->dwide = dl_carve_take(carve, rows * 2 * d, size);
+    state->dqkv = dl_carve_take(carve, rows * plan->shape.row, size);
+    state->dpooled = dl_carve_take(carve, pairs * 2 * d, size);
+    state->dhead = dl_carve_take(carve, pairs * d, size);
     state->dencodings =
-        dl_arena_take(arena, window_rows * (DL_TIME_COLUMNS + DL_SEEN_COLUMNS), size);
-    state->dseen = dl_arena_take(arena, (config->window + 1) * DL_SEEN_COLUMNS, size);
+        dl_carve_take(carve, window_rows * (DL_TIME_COLUMNS + DL_SEEN_COLUMNS), size);
+    state->dseen = dl_carve_take(carve, (config->window + 1) * DL_SEEN_COLUMNS, size);
 }
 
 /* ---- linear layers -------------------------------------------------------------------- */

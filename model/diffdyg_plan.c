@@ -44,33 +44,33 @@ static void add_layer(struct diffdyg_plan *plan, struct dl_parameter_list *list,
     layer->mlp[1] = add_linear(list, 2 * d, d, 1, name[3]);
 }
 
-static void carve_linear(struct diffdyg_linear *linear, struct dl_arena *arena)
+static void carve_linear(struct diffdyg_linear *linear, struct dl_carve *carve)
 {
-    linear->packed = dl_arena_take(arena, dl_packed_size(linear->in, linear->out), sizeof(dl_real));
+    linear->packed = dl_carve_take(carve, dl_packed_size(linear->in, linear->out), sizeof(dl_real));
     linear->packed_transposed =
-        dl_arena_take(arena, dl_packed_size(linear->out, linear->in), sizeof(dl_real));
+        dl_carve_take(carve, dl_packed_size(linear->out, linear->in), sizeof(dl_real));
 }
 
-static void carve_plan(struct diffdyg_plan *plan, struct dl_arena *arena,
+static void carve_plan(struct diffdyg_plan *plan, struct dl_carve *carve,
                        const struct dl_network_config *config)
 {
     size_t positions = config->window + 1;
-    carve_linear(&plan->token, arena);
-    carve_linear(&plan->self, arena);
+    carve_linear(&plan->token, carve);
+    carve_linear(&plan->self, carve);
     for (uint32_t l = 0; l < config->layers; l++) {
-        carve_linear(&plan->layers[l].qkv, arena);
-        carve_linear(&plan->layers[l].output, arena);
-        carve_linear(&plan->layers[l].mlp[0], arena);
-        carve_linear(&plan->layers[l].mlp[1], arena);
+        carve_linear(&plan->layers[l].qkv, carve);
+        carve_linear(&plan->layers[l].output, carve);
+        carve_linear(&plan->layers[l].mlp[0], carve);
+        carve_linear(&plan->layers[l].mlp[1], carve);
     }
-    carve_linear(&plan->head[0], arena);
-    carve_linear(&plan->head[1], arena);
-    plan->token_encodings = dl_arena_take(
-        arena, dl_packed_size(config->width, DL_TIME_COLUMNS + DL_SEEN_COLUMNS), sizeof(dl_real));
-    plan->seen_table = dl_arena_take(arena, positions * DL_SEEN_COLUMNS, sizeof(dl_real));
-    plan->seen_relu = dl_arena_take(arena, positions * DL_SEEN_COLUMNS, sizeof(dl_real));
-    plan->cosine = dl_arena_take(arena, positions * plan->shape.width / 2, sizeof(dl_real));
-    plan->sine = dl_arena_take(arena, positions * plan->shape.width / 2, sizeof(dl_real));
+    carve_linear(&plan->head[0], carve);
+    carve_linear(&plan->head[1], carve);
+    plan->token_encodings = dl_carve_take(
+        carve, dl_packed_size(config->width, DL_TIME_COLUMNS + DL_SEEN_COLUMNS), sizeof(dl_real));
+    plan->seen_table = dl_carve_take(carve, positions * DL_SEEN_COLUMNS, sizeof(dl_real));
+    plan->seen_relu = dl_carve_take(carve, positions * DL_SEEN_COLUMNS, sizeof(dl_real));
+    plan->cosine = dl_carve_take(carve, positions * plan->shape.width / 2, sizeof(dl_real));
+    plan->sine = dl_carve_take(carve, positions * plan->shape.width / 2, sizeof(dl_real));
 }
 
 /* Rotary angles: position · 10000^(−i / h), i < h = half a head. */
@@ -116,12 +116,12 @@ int dl_diffdyg_plan_new(struct dl_network *network)
     plan->final_norm = dl_parameters_add(list, 1, d, 0, DL_INITIAL_ONE, 0, "final_norm");
     plan->head[0] = add_linear(list, 2 * d, d, 1, "head.0");
     plan->head[1] = add_linear(list, d, 1, 1, "head.1");
-    struct dl_arena arena = {0};
-    carve_plan(plan, &arena, config);
-    plan->memory = aligned_alloc(DL_ARENA_ALIGN, arena.used);
+    struct dl_carve carve = {0};
+    carve_plan(plan, &carve, config);
+    plan->memory = aligned_alloc(DL_CARVE_ALIGN, carve.used);
     if (plan->memory == NULL) return DL_ERR_NOMEM;
-    arena = (struct dl_arena){.base = plan->memory};
-    carve_plan(plan, &arena, config);
+    carve = (struct dl_carve){.base = plan->memory};
+    carve_plan(plan, &carve, config);
     fill_rotations(plan, config->window + 1);
     return DL_OK;
 }

@@ -106,7 +106,7 @@ struct dl_token_layout dl_token_layout_of(const struct dl_network_config *config
     return layout;
 }
 
-void dl_batch_carve(struct dl_batch *batch, struct dl_arena *arena,
+void dl_batch_carve(struct dl_batch *batch, struct dl_carve *carve,
                     const struct dl_network_config *config, const struct dl_encoding *encoding,
                     uint32_t pairs_max)
 {
@@ -117,20 +117,20 @@ void dl_batch_carve(struct dl_batch *batch, struct dl_arena *arena,
     batch->pairs_max = pairs_max;
     batch->rows_max = pairs_max * 2 * (config->window + 1);
     batch->query = NULL;
-    batch->start = dl_arena_take(arena, pairs_max + 1, sizeof *batch->start);
-    batch->source_rows = dl_arena_take(arena, pairs_max, sizeof *batch->source_rows);
-    batch->place = dl_arena_take(arena, pairs_max, sizeof *batch->place);
-    batch->position = dl_arena_take(arena, batch->rows_max, sizeof *batch->position);
-    batch->self = dl_arena_take(arena, (size_t)pairs_max * 2 * DL_SELF_COLUMNS, sizeof(dl_real));
-    batch->token = dl_arena_take(arena, window_rows * batch->layout.columns, sizeof(dl_real));
-    batch->elapsed = dl_arena_take(arena, window_rows, sizeof(dl_real));
-    batch->seen = dl_arena_take(arena, window_rows * 2, sizeof *batch->seen);
-    batch->source_self = dl_arena_take(arena, DL_SELF_COLUMNS, sizeof(dl_real));
-    batch->source_token = dl_arena_take(arena, window * batch->layout.columns, sizeof(dl_real));
-    batch->source_elapsed = dl_arena_take(arena, window, sizeof(dl_real));
+    batch->start = dl_carve_take(carve, pairs_max + 1, sizeof *batch->start);
+    batch->source_rows = dl_carve_take(carve, pairs_max, sizeof *batch->source_rows);
+    batch->place = dl_carve_take(carve, pairs_max, sizeof *batch->place);
+    batch->position = dl_carve_take(carve, batch->rows_max, sizeof *batch->position);
+    batch->self = dl_carve_take(carve, (size_t)pairs_max * 2 * DL_SELF_COLUMNS, sizeof(dl_real));
+    batch->token = dl_carve_take(carve, window_rows * batch->layout.columns, sizeof(dl_real));
+    batch->elapsed = dl_carve_take(carve, window_rows, sizeof(dl_real));
+    batch->seen = dl_carve_take(carve, window_rows * 2, sizeof *batch->seen);
+    batch->source_self = dl_carve_take(carve, DL_SELF_COLUMNS, sizeof(dl_real));
+    batch->source_token = dl_carve_take(carve, window * batch->layout.columns, sizeof(dl_real));
+    batch->source_elapsed = dl_carve_take(carve, window, sizeof(dl_real));
     for (int s = 0; s < 2; s++)
-        batch->peers[s] = dl_arena_take(arena, window, sizeof *batch->peers[s]);
-    batch->source_seen = dl_arena_take(arena, window, sizeof *batch->source_seen);
+        batch->peers[s] = dl_carve_take(carve, window, sizeof *batch->peers[s]);
+    batch->source_seen = dl_carve_take(carve, window, sizeof *batch->source_seen);
 }
 
 void dl_batch_clear(struct dl_batch *batch)

@@ -14,7 +14,7 @@
 #define DL_MODEL_FEATURES_H
 
 #include "base/query.h"
-#include "model/arena.h"
+#include "model/carve.h"
 #include "model/network.h"
 
 /* Columns of a window token before the event's features and the encodings. */
@@ -134,8 +134,8 @@ struct dl_batch {
     uint16_t *source_seen; /* (W): how often each stands in the source's own window */
 };
 
-/* Cuts a batch for `pairs_max` pairs out of the arena. */
-void dl_batch_carve(struct dl_batch *batch, struct dl_arena *arena,
+/* Cuts a batch for `pairs_max` pairs out of the carve. */
+void dl_batch_carve(struct dl_batch *batch, struct dl_carve *carve,
                     const struct dl_network_config *config, const struct dl_encoding *encoding,
                     uint32_t pairs_max);
 void dl_batch_clear(struct dl_batch *batch);

@@ -169,14 +169,14 @@ void dl_network_updated(struct dl_network *network)
 /* ---- workspaces -------------------------------------------------------------- */
 
 static void carve(const struct dl_network *network, struct dl_workspace *workspace,
-                  struct dl_arena *arena)
+                  struct dl_carve *carve)
 {
     uint32_t rows = 2 * (network->config.window + 1);
     uint32_t pairs = rows < DL_BATCH_ROWS ? DL_BATCH_ROWS / rows : 1;
-    dl_batch_carve(&workspace->batch, arena, &network->config, &network->encoding, pairs);
-    workspace->logits = dl_arena_take(arena, pairs, sizeof(dl_real));
-    workspace->dlogits = dl_arena_take(arena, pairs, sizeof(dl_real));
-    network->architecture->carve(network, workspace, arena);
+    dl_batch_carve(&workspace->batch, carve, &network->config, &network->encoding, pairs);
+    workspace->logits = dl_carve_take(carve, pairs, sizeof(dl_real));
+    workspace->dlogits = dl_carve_take(carve, pairs, sizeof(dl_real));
+    network->architecture->carve(network, workspace, carve);
 }
 
 int dl_workspace_new(const struct dl_network *network, struct dl_workspace **workspace)
@@ -184,17 +184,17 @@ int dl_workspace_new(const struct dl_network *network, struct dl_workspace **wor
     *workspace = NULL;
     struct dl_workspace *made = calloc(1, sizeof *made);
     if (made == NULL) return DL_ERR_NOMEM;
-    struct dl_arena arena = {0};
-    carve(network, made, &arena);
+    struct dl_carve carve = {0};
+    carve(network, made, &carve);
     /* Pages that a workspace never touches (training's, when it only scores)
      * cost address space alone. */
-    made->memory = aligned_alloc(DL_ARENA_ALIGN, arena.used);
+    made->memory = aligned_alloc(DL_CARVE_ALIGN, carve.used);
     if (made->memory == NULL) {
         free(made);
         return DL_ERR_NOMEM;
     }
-    arena = (struct dl_arena){.base = made->memory};
-    carve(network, made, &arena);
+    carve = (struct dl_carve){.base = made->memory};
+    carve(network, made, &carve);
     *workspace = made;
     return DL_OK;
 }

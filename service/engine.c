@@ -246,6 +246,7 @@ static struct item *new_item(struct dl_engine *engine, const struct dl_arrival *
                           .received_ns = arrival->received_ns,
                           .wall_us = arrival->wall_us,
                           .quiet = quiet,
+                          .followed = arrival->followed,
                           .score_query = NO_QUERY,
                           .attention_query = NO_QUERY,
                           .predictions = {{.query = NO_QUERY}, {.query = NO_QUERY}}};
@@ -572,6 +573,11 @@ void dl_engine_flush(struct dl_engine *engine)
                                           .owner = engine};
     engine->scoring_now = 1;
     dl_workers_submit(engine->parts.workers, &engine->scoring);
+}
+
+void dl_engine_set_alerts(struct dl_engine *engine, int on)
+{
+    engine->alerts_off = !on;
 }
 
 /* ---- looking at it ------------------------------------------------------------------------ */

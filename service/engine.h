@@ -70,6 +70,7 @@ struct dl_arrival {
     int64_t received_ns;          /* monotonic */
     int64_t wall_us;              /* wall-clock; 0: not known, then no bound on the future */
     struct dl_slice key, payload; /* as received, for dead letters and the late topic */
+    int followed; /* another instance publishes what comes of it, but alerts on the feed */
     const struct dl_event_header *headers;
     uint32_t header_count;
 };
@@ -85,6 +86,10 @@ int64_t dl_engine_position(const struct dl_engine *engine, const char *topic, in
  * `offset`: those change the state, and nothing is scored or published again. */
 int dl_engine_published(struct dl_engine *engine, const char *topic, int32_t partition,
                         int64_t offset);
+
+/* Whether this instance publishes the alerts on the feed (all but surprise). On
+ * unless switched off. */
+void dl_engine_set_alerts(struct dl_engine *engine, int on);
 
 /* A decoded event, or a message that could not be decoded (`reason` and
  * `field` for its dead letter). There must be room. Messages at or below the

@@ -279,8 +279,17 @@ static int put_alert(struct dl_engine *engine, const struct dl_alert *alert, str
         dl_buf_clear(&engine->record);
         dl_record_encode_alert(alert, format_of(engine), &engine->record);
         put_headers(&engine->headers, alert->model_version, "driftline.v1.Alert", &alert->position);
+        /* Of several instances one publishes what is said of the whole feed, also at an event
+         * that another scores; by its number then, as the offset is not ours to commit. */
+        const struct dl_position nowhere = {.topic = ""};
+        int quiet = engine->quiet, followed = engine->followed;
+        if (alert->kind != DL_ALERT_SURPRISE) {
+            if (followed) engine->quiet = 0;
+            if (engine->alerts_off) engine->quiet = 1;
+        }
         status = put_row(engine, DL_OUTBOX_ALERT, engine->config->predict.alerts_topic, alert->node,
-                         &alert->position, error);
+                         followed ? &nowhere : &alert->position, error);
+        engine->quiet = quiet;
     }
     dl_buf_free(&stored);
     return status;
@@ -406,6 +415,7 @@ static int put_records(struct dl_engine *engine, struct dl_error *error)
         const struct item *item = &b->items[i];
         uint32_t alerts_before = b->alert_count;
         engine->quiet = item->quiet;
+        engine->followed = item->followed;
         if (item->kind == ITEM_BROKEN) status = put_dead_letter(engine, item, error);
         if (item->kind == ITEM_LATE) status = put_late(engine, item, error);
         if (item->kind != ITEM_EVENT) continue;
@@ -428,7 +438,7 @@ static int put_records(struct dl_engine *engine, struct dl_error *error)
         for (uint32_t a = alerts_before; status == DL_OK && a < b->alert_count; a++)
             status = put_alert(engine, &b->alerts[a].alert, error);
     }
-    engine->quiet = 0;
+    engine->quiet = engine->followed = 0;
     return status;
 }
 

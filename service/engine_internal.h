@@ -30,7 +30,8 @@ struct item {
     uint32_t position; /* index into engine.positions, or UINT32_MAX */
     int64_t offset;
     int64_t received_ns, wall_us;
-    int quiet; /* readers have what comes of it */
+    int quiet;    /* readers have what comes of it */
+    int followed; /* as in dl_arrival */
     /* events */
     struct dl_event event;
     uint64_t seq;
@@ -123,6 +124,8 @@ struct dl_engine {
     struct batch batch;
     struct dl_scoring scoring;
     int scoring_now; /* the batch is with the workers */
+    int alerts_off;  /* another instance publishes those on the feed */
+    int followed;    /* its message is another instance's */
     int quiet;       /* records of a quiet item are being written: none is published */
     struct dl_candidate_set candidates;
     struct ids ids;

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "service/log.h"
 
 /* librdkafka's levels are syslog's. */
@@ -60,4 +61,38 @@ int dl_kafka_conf_require(const struct dl_config *config, rd_kafka_conf_t *conf,
                             "itself; remove the setting",
                             key, theirs, value);
     return set(conf, key, value, "default", error);
+}
+
+#define HEADERS_MAX 64
+
+static uint32_t read_headers(const rd_kafka_message_t *message, struct dl_event_header *out)
+{
+    rd_kafka_headers_t *headers;
+    uint32_t count = 0;
+    if (rd_kafka_message_headers(message, &headers) != RD_KAFKA_RESP_ERR_NO_ERROR) return 0;
+    const char *name;
+    const void *value;
+    size_t size;
+    while (count < HEADERS_MAX && rd_kafka_header_get_all(headers, count, &name, &value, &size) ==
+                                      RD_KAFKA_RESP_ERR_NO_ERROR) {
+        out[count].name = dl_slice_text(name);
+        out[count].value = dl_slice_of(value, size);
+        count++;
+    }
+    return count;
+}
+
+void dl_kafka_take_message(struct dl_intake *intake, const rd_kafka_message_t *message,
+                           int followed)
+{
+    struct dl_event_header headers[HEADERS_MAX];
+    struct dl_arrival arrival = {.topic = rd_kafka_topic_name(message->rkt),
+                                 .partition = message->partition,
+                                 .offset = message->offset,
+                                 .followed = followed,
+                                 .received_ns = dl_clock_monotonic_ns(),
+                                 .wall_us = dl_clock_wall_us(),
+                                 .key = dl_slice_of(message->key, message->key_len),
+                                 .payload = dl_slice_of(message->payload, message->len)};
+    dl_intake_message(intake, &arrival, headers, read_headers(message, headers));
 }

@@ -6,6 +6,7 @@
 #include <librdkafka/rdkafka.h>
 
 #include "service/config.h"
+#include "service/intake.h"
 
 /* A new librdkafka configuration with everything of the section `kafka`, the
  * log going to ours. Names the setting that librdkafka refuses. */
@@ -16,5 +17,9 @@ int dl_kafka_conf_default(const struct dl_config *config, rd_kafka_conf_t *conf,
 /* Sets `key`, whatever the operator said; a different value of theirs is an error. */
 int dl_kafka_conf_require(const struct dl_config *config, rd_kafka_conf_t *conf, const char *key,
                           const char *value, struct dl_error *error);
+/* A message without an error, to the intake; there must be room. `followed` as
+ * in struct dl_arrival. */
+void dl_kafka_take_message(struct dl_intake *intake, const rd_kafka_message_t *message,
+                           int followed);
 
 #endif

@@ -20,6 +20,8 @@
 #define RETRY_MS 500
 #define TRANSACTION_TIMEOUT_MS "10000"
 #define PROGRESS_TOPICS 5
+#define NOTE_NS 10000000000
+#define NOTE_TIMEOUT_MS 2000
 
 static void on_report(rd_kafka_t *producer, const rd_kafka_message_t *message, void *opaque)
 {
@@ -149,6 +151,30 @@ static void add_asked(void *user, const char *topic, int32_t partition)
     rd_kafka_topic_partition_list_add(user, topic, partition);
 }
 
+/* Which partitions there are, now and then. Patterns are not followed. */
+static void note_partitions(struct dl_kafka_sink *sink)
+{
+    int64_t now_ns = dl_clock_monotonic_ns();
+    if (sink->noted_ns && now_ns - sink->noted_ns < NOTE_NS) return;
+    sink->noted_ns = now_ns;
+    for (size_t t = 0; t < sink->parts.config->source.topics.count; t++) {
+        const char *name = sink->parts.config->source.topics.items[t];
+        const struct rd_kafka_metadata *metadata = NULL;
+        rd_kafka_topic_t *topic =
+            name[0] == '^' ? NULL : rd_kafka_topic_new(sink->producer, name, NULL);
+        if (!topic) continue;
+        if (rd_kafka_metadata(sink->producer, 0, topic, &metadata, NOTE_TIMEOUT_MS) ==
+            RD_KAFKA_RESP_ERR_NO_ERROR) {
+            for (int i = 0; i < metadata->topic_cnt; i++)
+                for (int p = 0; p < metadata->topics[i].partition_cnt; p++)
+                    dl_kafka_share_note(sink->parts.share, name,
+                                        metadata->topics[i].partitions[p].id);
+            rd_kafka_metadata_destroy(metadata);
+        }
+        rd_kafka_topic_destroy(topic);
+    }
+}
+
 /* Answers what the share asks for. 0: not all could be answered. */
 static int look(struct dl_kafka_sink *sink)
 {
@@ -157,6 +183,7 @@ static int look(struct dl_kafka_sink *sink)
     pthread_mutex_unlock(&sink->mutex);
     if (!sink->parts.share) return 1;
     int all = 1;
+    note_partitions(sink);
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(8);
     dl_kafka_share_asked(sink->parts.share, add_asked, list);
     if (list->cnt) {

@@ -15,6 +15,8 @@ struct entry {
     int known; /* `committed` was learnt since the partition was last assigned */
     int asked;
     int64_t committed;
+    int watched;             /* first_committed is set */
+    int64_t first_committed; /* when this process first learnt of it */
 };
 
 struct dl_kafka_share {
@@ -95,7 +97,8 @@ int dl_kafka_share_learn(struct dl_kafka_share *share, const char *topic, int32_
     if (entry) {
         /* An operator may set a group back while it is not running, hence not `max` always. */
         if (!entry->known || committed > entry->committed) entry->committed = committed;
-        entry->known = 1;
+        if (!entry->watched) entry->first_committed = committed;
+        entry->watched = entry->known = 1;
         entry->asked = 0;
     }
     pthread_mutex_unlock(&share->mutex);
@@ -129,6 +132,76 @@ enum dl_kafka_verdict dl_kafka_share_judge(struct dl_kafka_share *share, const c
         verdict = DL_KAFKA_PUBLISH;
     pthread_mutex_unlock(&share->mutex);
     return verdict;
+}
+
+int dl_kafka_share_note(struct dl_kafka_share *share, const char *topic, int32_t partition)
+{
+    pthread_mutex_lock(&share->mutex);
+    struct entry *entry = find_or_add(share, topic, partition);
+    pthread_mutex_unlock(&share->mutex);
+    return entry ? DL_OK : DL_ERR_NOMEM;
+}
+
+int dl_kafka_share_other(struct dl_kafka_share *share, const char *topic, int32_t partition,
+                         int64_t *committed)
+{
+    pthread_mutex_lock(&share->mutex);
+    struct entry *entry = find(share, topic, partition);
+    int other = entry && !entry->owned;
+    if (other) *committed = entry->known ? entry->committed : -1;
+    pthread_mutex_unlock(&share->mutex);
+    return other;
+}
+
+int dl_kafka_share_is_live(struct dl_kafka_share *share, const char *topic, int32_t partition,
+                           int64_t offset)
+{
+    pthread_mutex_lock(&share->mutex);
+    struct entry *entry = find(share, topic, partition);
+    int live = entry && entry->watched && offset >= entry->first_committed;
+    pthread_mutex_unlock(&share->mutex);
+    return live;
+}
+
+int dl_kafka_share_is_first(struct dl_kafka_share *share)
+{
+    const struct entry *first = NULL;
+    pthread_mutex_lock(&share->mutex);
+    for (uint32_t i = 0; i < share->count; i++) {
+        const struct entry *entry = &share->entries[i];
+        int order = first ? strcmp(entry->topic, first->topic) : -1;
+        if (order < 0 || (order == 0 && entry->partition < first->partition)) first = entry;
+    }
+    int ours = first && first->owned;
+    pthread_mutex_unlock(&share->mutex);
+    return ours;
+}
+
+void dl_kafka_share_others(struct dl_kafka_share *share,
+                           void (*fn)(void *user, const char *topic, int32_t partition,
+                                      int64_t committed),
+                           void *user)
+{
+    pthread_mutex_lock(&share->mutex);
+    for (uint32_t i = 0; i < share->count; i++) {
+        const struct entry *entry = &share->entries[i];
+        if (!entry->owned && entry->known)
+            fn(user, entry->topic, entry->partition, entry->committed);
+    }
+    pthread_mutex_unlock(&share->mutex);
+}
+
+int dl_kafka_share_ask_others(struct dl_kafka_share *share)
+{
+    int count = 0;
+    pthread_mutex_lock(&share->mutex);
+    for (uint32_t i = 0; i < share->count; i++)
+        if (!share->entries[i].owned) {
+            share->entries[i].asked = 1;
+            count++;
+        }
+    pthread_mutex_unlock(&share->mutex);
+    return count;
 }
 
 void dl_kafka_share_ask(struct dl_kafka_share *share, const char *topic, int32_t partition)

@@ -49,6 +49,25 @@ int dl_kafka_share_committed(struct dl_kafka_share *share, const char *topic, in
 enum dl_kafka_verdict dl_kafka_share_judge(struct dl_kafka_share *share, const char *topic,
                                            int32_t partition, int64_t offset);
 
+/* The partition exists, whoever owns it. DL_ERR_NOMEM. */
+int dl_kafka_share_note(struct dl_kafka_share *share, const char *topic, int32_t partition);
+/* 1 if it is another instance's; *committed is what that one has committed (or -1). */
+int dl_kafka_share_other(struct dl_kafka_share *share, const char *topic, int32_t partition,
+                         int64_t *committed);
+/* 1: the offset was committed while this process was watching. */
+int dl_kafka_share_is_live(struct dl_kafka_share *share, const char *topic, int32_t partition,
+                           int64_t offset);
+/* 1: the first of all partitions is ours; so are the alerts on the feed. */
+int dl_kafka_share_is_first(struct dl_kafka_share *share);
+/* Calls `fn` for each partition of others whose commit is known. `fn` must not
+ * call the share. */
+void dl_kafka_share_others(struct dl_kafka_share *share,
+                           void (*fn)(void *user, const char *topic, int32_t partition,
+                                      int64_t committed),
+                           void *user);
+/* Asks for the commits of all others. Returns how many there are. */
+int dl_kafka_share_ask_others(struct dl_kafka_share *share);
+
 /* Somebody waits for the committed offset of the partition, whoever owns it. */
 void dl_kafka_share_ask(struct dl_kafka_share *share, const char *topic, int32_t partition);
 /* Calls `fn` for each partition that was assigned or asked for since its

@@ -57,6 +57,7 @@ struct dl_kafka_sink {
     /* the thread's */
     rd_kafka_t *producer;
     int transactional;
+    int64_t noted_ns; /* when the partitions were last listed */
     int64_t transaction_begun_ns, transaction_timeout_ns;
     uint64_t failed_reports; /* delivery reports with an error, this chunk */
     rd_kafka_resp_err_t report_error;

@@ -8,12 +8,13 @@
 
 #include "base/clock.h"
 #include "service/kafka_common.h"
+#include "service/kafka_follow.h"
 #include "service/log.h"
 
 #define DRAIN_MAX 2000 /* messages a wake-up */
 #define TICK_MS 250    /* lag, pause, and a net under the wake-ups */
 #define PAUSE_AFTER_NS 2000000000
-#define HEADERS_MAX 64
+#define FOLLOW_TICKS 2       /* of TICK_MS */
 #define REVOKE_NS 5000000000 /* how long a revoked partition's output may take */
 
 struct dl_kafka_source {
@@ -28,6 +29,8 @@ struct dl_kafka_source {
     rd_kafka_queue_t *queue;
     struct dl_kafka_share *share; /* with a sink */
     struct dl_kafka_sink *sink;
+    struct dl_kafka_follow *follow; /* with a share */
+    int ticks;
     rd_kafka_topic_partition_list_t *pending; /* what the group asks for */
     enum { PENDING_NONE, PENDING_ASSIGN, PENDING_REVOKE } pending_what;
     int64_t revoke_until_ns;
@@ -86,6 +89,7 @@ static void assignment_changed(struct dl_kafka_source *source)
 {
     if (source->assigned) rd_kafka_topic_partition_list_destroy(source->assigned);
     source->assigned = NULL;
+    if (source->share) dl_engine_set_alerts(source->engine, dl_kafka_share_is_first(source->share));
     rd_kafka_assignment(source->consumer, &source->assigned);
     free(source->at_end);
     source->at_end = calloc(source->assigned ? (size_t)source->assigned->cnt + 1 : 1, 1);
@@ -253,37 +257,6 @@ static void take_error(struct dl_kafka_source *source, const rd_kafka_message_t 
 
 /* ---- messages ------------------------------------------------------------------------ */
 
-static uint32_t read_headers(const rd_kafka_message_t *message, struct dl_event_header *out)
-{
-    rd_kafka_headers_t *headers;
-    uint32_t count = 0;
-    if (rd_kafka_message_headers(message, &headers) != RD_KAFKA_RESP_ERR_NO_ERROR) return 0;
-    const char *name;
-    const void *value;
-    size_t size;
-    while (count < HEADERS_MAX && rd_kafka_header_get_all(headers, count, &name, &value, &size) ==
-                                      RD_KAFKA_RESP_ERR_NO_ERROR) {
-        out[count].name = dl_slice_text(name);
-        out[count].value = dl_slice_of(value, size);
-        count++;
-    }
-    return count;
-}
-
-static void take_message(struct dl_kafka_source *source, const rd_kafka_message_t *message)
-{
-    struct dl_event_header headers[HEADERS_MAX];
-    struct dl_arrival arrival = {.topic = rd_kafka_topic_name(message->rkt),
-                                 .partition = message->partition,
-                                 .offset = message->offset,
-                                 .received_ns = dl_clock_monotonic_ns(),
-                                 .wall_us = dl_clock_wall_us(),
-                                 .key = dl_slice_of(message->key, message->key_len),
-                                 .payload = dl_slice_of(message->payload, message->len)};
-    source->all_brokers_down = 0;
-    dl_intake_message(source->intake, &arrival, headers, read_headers(message, headers));
-}
-
 /* With no room nothing is consumed; after a while partitions are paused, so
  * that polling goes on for the group's sake. Returns 1 if messages may come. */
 static int may_consume(struct dl_kafka_source *source)
@@ -319,12 +292,15 @@ static void pump(struct dl_kafka_source *source)
         left--;
         if (message->err)
             take_error(source, message);
-        else if (dl_engine_room(source->engine) > 0)
-            take_message(source, message);
-        else /* came in the instant of pausing: read it again */
+        else if (dl_engine_room(source->engine) > 0) {
+            source->all_brokers_down = 0;
+            dl_kafka_take_message(source->intake, message, 0);
+        } else /* came in the instant of pausing: read it again */
             rd_kafka_seek(message->rkt, message->partition, message->offset, 0);
         rd_kafka_message_destroy(message);
     }
+    if (source->follow && !source->stopped && source->pending_what != PENDING_REVOKE && left > 0)
+        left -= dl_kafka_follow_pump(source->follow, left);
     if (left == 0)
         uv_idle_start(source->again, on_again);
     else
@@ -370,6 +346,11 @@ static void on_tick(uv_timer_t *timer)
 {
     struct dl_kafka_source *source = timer->data;
     measure(source);
+    if (source->follow && !source->stopped && source->ticks++ % FOLLOW_TICKS == 0) {
+        dl_engine_set_alerts(source->engine, dl_kafka_share_is_first(source->share));
+        dl_kafka_follow_tick(source->follow);
+        dl_kafka_sink_look(source->sink); /* looks for new partitions as well */
+    }
     pump(source);
 }
 
@@ -484,11 +465,15 @@ done:
     return DL_OK;
 }
 
-void dl_kafka_source_attach(struct dl_kafka_source *source, struct dl_kafka_share *share,
-                            struct dl_kafka_sink *sink)
+int dl_kafka_source_attach(struct dl_kafka_source *source, struct dl_kafka_share *share,
+                           struct dl_kafka_sink *sink, struct dl_error *error)
 {
     source->share = share;
     source->sink = sink;
+    if (dl_kafka_follow_new(source->config, source->engine, source->intake, share,
+                            &source->follow) != DL_OK)
+        return dl_error_set(error, DL_ERR_NOMEM, "out of memory for the Kafka source");
+    return DL_OK;
 }
 
 void dl_kafka_source_resume(struct dl_kafka_source *source)
@@ -511,6 +496,7 @@ void dl_kafka_source_close(struct dl_kafka_source *source)
         uv_close((uv_handle_t *)source->tick, free_handle);
         uv_close((uv_handle_t *)source->wake, free_handle);
     }
+    dl_kafka_follow_free(source->follow);
     if (source->queue) {
         rd_kafka_queue_io_event_enable(source->queue, -1, NULL, 0);
         rd_kafka_queue_destroy(source->queue);

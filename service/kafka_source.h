@@ -31,8 +31,8 @@ int dl_kafka_source_open(uv_loop_t *loop, const struct dl_config *config, struct
                          struct dl_kafka_source **source, struct dl_error *error);
 /* Before the loop runs: where records are published and who has what (none of
  * the two where nothing is published). */
-void dl_kafka_source_attach(struct dl_kafka_source *source, struct dl_kafka_share *share,
-                            struct dl_kafka_sink *sink);
+int dl_kafka_source_attach(struct dl_kafka_source *source, struct dl_kafka_share *share,
+                           struct dl_kafka_sink *sink, struct dl_error *error);
 /* Committed offsets were learnt, or output was published. */
 void dl_kafka_source_settle(struct dl_kafka_source *source);
 /* There may be room again. */

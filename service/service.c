@@ -499,7 +499,8 @@ static int open_sink(struct dl_service *service, struct dl_error *error)
     }
     int status = dl_kafka_sink_open(&parts, &service->sink, error);
     if (status == DL_OK && service->kafka_source)
-        dl_kafka_source_attach(service->kafka_source, service->share, service->sink);
+        status =
+            dl_kafka_source_attach(service->kafka_source, service->share, service->sink, error);
     return status;
 }
 

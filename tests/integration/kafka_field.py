@@ -1,9 +1,10 @@
 """Kafka as it is in the field: several topics, an idle partition, repeats,
 headers, late messages, an offset that is gone, instances that come and go."""
+import json
 import signal
 import sys
 import time
-import uuid
+import urllib.request
 
 import pytest
 
@@ -193,8 +194,25 @@ def test_partitions_move_between_instances_and_nothing_is_lost_or_repeated(
     def more(count):
         nonlocal sent
         for partition in range(4):
-            produce(source, [event(i) for i in range(sent, sent + count)], partition)
+            produce(source, [event(4 * i + partition) for i in range(sent, sent + count)],
+                    partition)
         sent += count
+
+    def taken(life):
+        with urllib.request.urlopen(f"http://{life.http}/api/status", timeout=5) as answer:
+            return json.load(answer)["feed"]["events"]
+
+    def windows(life):
+        """Without what depends on the order in which the two met the partitions."""
+        found = {}
+        for node, value in run.windows(life, pb, [f"s{i}" for i in range(9)] +
+                                       [f"d{i}" for i in range(13)]).items():
+            window = pb.service.GetWindowResponse.FromString(value)
+            for interaction in window.interactions:
+                interaction.seq = 0
+            window.first_time = window.last_time = 0  # of the first and last that arrived
+            found[node] = window
+        return found
 
     def owns(life):
         return (life.metrics() or {}).get("driftline_source_partitions", 0)
@@ -213,6 +231,11 @@ def test_partitions_move_between_instances_and_nothing_is_lost_or_repeated(
     until(lambda: owns(a) == 4, "the first takes all")
     b = lives(other)
     until(lambda: owns(a) == 2 and owns(b) == 2, "the second takes half")
+    deadline = time.monotonic() + 60  # each follows what the other has published
+    while not taken(a) == taken(b) == 4 * sent:
+        assert time.monotonic() < deadline, (taken(a), taken(b), 4 * sent)
+        time.sleep(0.2)
+    assert windows(a) == windows(b)
     more(100)
     a.kill()
     a = None
@@ -224,6 +247,11 @@ def test_partitions_move_between_instances_and_nothing_is_lost_or_repeated(
     a = lives(run)  # with its own, now old, store
     until(lambda: owns(a) == 2 and owns(b) == 2, "it comes back")
     more(50)
+    deadline = time.monotonic() + 60
+    while not taken(a) == taken(b) == 4 * sent:
+        assert time.monotonic() < deadline, (taken(a), taken(b), 4 * sent)
+        time.sleep(0.2)
+    assert windows(a) == windows(b)
     b.stop()
     b = None
     until(lambda: owns(a) == 4, "the first has all again")

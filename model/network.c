@@ -168,7 +168,7 @@ void dl_network_updated(struct dl_network *network)
 
 /* ---- workspaces -------------------------------------------------------------- */
 
-static void carve(const struct dl_network *network, struct dl_workspace *workspace,
+static void carve_all(const struct dl_network *network, struct dl_workspace *workspace,
                   struct dl_carve *carve)
 {
     uint32_t rows = 2 * (network->config.window + 1);
@@ -185,7 +185,7 @@ int dl_workspace_new(const struct dl_network *network, struct dl_workspace **wor
     struct dl_workspace *made = calloc(1, sizeof *made);
     if (made == NULL) return DL_ERR_NOMEM;
     struct dl_carve carve = {0};
-    carve(network, made, &carve);
+    carve_all(network, made, &carve);
     /* Pages that a workspace never touches (training's, when it only scores)
      * cost address space alone. */
     made->memory = aligned_alloc(DL_CARVE_ALIGN, carve.used);
@@ -194,7 +194,7 @@ int dl_workspace_new(const struct dl_network *network, struct dl_workspace **wor
         return DL_ERR_NOMEM;
     }
     carve = (struct dl_carve){.base = made->memory};
-    carve(network, made, &carve);
+    carve_all(network, made, &carve);
     *workspace = made;
     return DL_OK;
 }

@@ -169,7 +169,7 @@ void dl_network_updated(struct dl_network *network)
 /* ---- workspaces -------------------------------------------------------------- */
 
 static void carve_all(const struct dl_network *network, struct dl_workspace *workspace,
-                  struct dl_carve *carve)
+                      struct dl_carve *carve)
 {
     uint32_t rows = 2 * (network->config.window + 1);
     uint32_t pairs = rows < DL_BATCH_ROWS ? DL_BATCH_ROWS / rows : 1;

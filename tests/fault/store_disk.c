@@ -2,7 +2,6 @@
  * cuts. Whatever happens, what comes back is a state that some commit left,
  * whole, and with sync FULL none that was acknowledged is lost. */
 #include <criterion/criterion.h>
-#include <criterion/new/assert.h>
 
 #include "tests/support/fault_vfs.h"
 #include "tests/support/store_world.h"

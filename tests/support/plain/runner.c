@@ -6,10 +6,12 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define CODE_FAILED 101
 #define CODE_SKIPPED 102
+#define SLOW_SECONDS 10 /* a test that takes longer is named */
 
 static struct plain_test *tests, **tests_end = &tests;
 static unsigned failures; /* of the running test, in its own process */
@@ -70,9 +72,13 @@ static const char *run(const struct plain_test *test, double timeout)
     int state = 0;
     if (test->disabled || suite->disabled) return "SKIPPED";
     fflush(NULL);
+    time_t began = time(NULL);
     pid_t child = fork();
     if (child == 0) run_here(test, suite, test->timeout > 0 ? test->timeout : timeout);
     if (child < 0 || waitpid(child, &state, 0) != child) return "FAILED";
+    if (time(NULL) - began >= SLOW_SECONDS)
+        fprintf(stderr, "slow: %s: %s took %ld s\n", test->suite, test->name,
+                (long)(time(NULL) - began));
     if (WIFEXITED(state) && WEXITSTATUS(state) == CODE_SKIPPED) return "SKIPPED";
     bool good = test->signal ? WIFSIGNALED(state) && WTERMSIG(state) == test->signal
                              : WIFEXITED(state) && WEXITSTATUS(state) == test->exit_code;

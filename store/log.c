@@ -106,7 +106,7 @@ static int read_row(struct dl_store *store, sqlite3_stmt *row, uint64_t bound, u
             if (gapless && seq > *next_seq && store->options.read_only)
                 status = dl_error_set(error, DL_ERR_UNAVAILABLE,
                                       "store %.200s: the writer cut the log at event %" PRIu64
-                                      " while it was being read; raise store.log_keep_events",
+                                      " while it was being read; raise store.log_events_max",
                                       store->path, seq);
             else if (gapless && seq > *next_seq)
                 status =

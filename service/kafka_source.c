@@ -26,6 +26,7 @@ struct dl_kafka_source {
     void (*failed)(void *context, const char *reason);
     void *context;
     rd_kafka_t *consumer;
+    int was_assigned; /* the group gave partitions (or none) at least once */
     rd_kafka_queue_t *queue;
     struct dl_kafka_share *share; /* with a sink */
     struct dl_kafka_sink *sink;
@@ -182,6 +183,7 @@ static void on_rebalance(rd_kafka_t *consumer, rd_kafka_resp_err_t what,
                          rd_kafka_topic_partition_list_t *partitions, void *opaque)
 {
     struct dl_kafka_source *source = opaque;
+    if (what == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS) source->was_assigned = 1;
     if (source->pending) rd_kafka_topic_partition_list_destroy(source->pending);
     source->pending = rd_kafka_topic_partition_list_copy(partitions);
     source->pending_what =
@@ -503,7 +505,10 @@ void dl_kafka_source_close(struct dl_kafka_source *source)
     }
     if (source->consumer) {
         rd_kafka_consumer_close(source->consumer);
-        rd_kafka_destroy(source->consumer);
+        /* librdkafka 2.0.2 aborts in the sticky assignor when a consumer is
+         * destroyed between joining its group and its first assignment. The
+         * process is about to end: such a consumer is left to it. */
+        if (source->was_assigned) rd_kafka_destroy(source->consumer);
     }
     if (source->pending) rd_kafka_topic_partition_list_destroy(source->pending);
     if (source->assigned) rd_kafka_topic_partition_list_destroy(source->assigned);

@@ -270,3 +270,15 @@ def test_stopping_in_the_middle_finishes_what_was_taken_in(brokers, topic, outpu
     assert service.stop() == 0
     scores = scores_of(protos, consume(outputs[0]["scores"], count=count))
     assert sorted(s.seq for s in scores) == list(range(count))
+
+
+def test_a_stop_right_after_the_start_is_clean(brokers, topic, outputs, start, tmp_path):
+    """Between joining the group and the first assignment librdkafka 2.0.2 must
+    not be torn down."""
+    source = topic("short")
+    for k in range(8):
+        service = start(*service_flags(brokers, source, tmp_path / f"{k}.db", outputs,
+                                       "--time-unit", "ms"), ready=None)
+        service.wait("it serves", lambda: "dashboard on" in service.log_text())
+        time.sleep(0.04 * k)
+        assert service.stop() == 0, service.log_text()[-2000:]

@@ -46,7 +46,9 @@ keep-$1: $(FUZZ_OUT)/$1
 endef
 $(foreach n,$(FUZZ_NAMES),$(eval $(call fuzz_target,$n)))
 
-.PHONY: fuzz fuzz-corpus
+.PHONY: fuzz fuzz-corpus fuzz-<name>
+fuzz-<name>: ## one fuzzer from its kept corpus; RUNS=N inputs
+	@echo "name one of: $(FUZZ_NAMES)" && exit 2
 fuzz: $(FUZZ_NAMES:%=fuzz-%) ## every fuzzer from its kept corpus; RUNS=N inputs each
 fuzz-corpus: $(FUZZ_NAMES:%=$(FUZZ_OUT)/%) ## the kept corpus once through every fuzzer
 	$(Q)for n in $(FUZZ_NAMES); do echo "== $$n"; $(FUZZ_OUT)/$$n -runs=0 tests/fuzz/corpus/$$n || exit 1; done

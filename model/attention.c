@@ -32,15 +32,17 @@ static double largest_sum(double *x, uint32_t n, uint32_t count)
 }
 
 /* Adds one head's |A1 − λA2|, rows normalised, to the running means. */
-static void observe(const dl_real *mix, uint32_t n, size_t row, uint32_t heads,
+static void observe(const dl_real *mix, uint32_t n, size_t row, uint32_t head, uint32_t heads,
                     struct dl_attention *observed, uint32_t layer)
 {
     double share[2 * (DL_WINDOW_MAX + 1)];
     const double each = 1.0 / ((double)n * heads);
     const uint32_t top = (n + 19) / 20;
-    float *received = observed->received && n <= observed->token_capacity
-                          ? observed->received + (size_t)layer * n
-                          : NULL;
+    const int fits = n <= observed->token_capacity;
+    float *received = observed->received && fits ? observed->received + (size_t)layer * n : NULL;
+    float *by_head = observed->received_by_head && fits
+                         ? observed->received_by_head + ((size_t)layer * heads + head) * n
+                         : NULL;
     for (uint32_t i = 0; i < n; i++, mix += row) {
         double sum = 0, entropy = 0;
         for (uint32_t j = 0; j < n; j++) sum += fabs((double)mix[j]);
@@ -49,6 +51,7 @@ static void observe(const dl_real *mix, uint32_t n, size_t row, uint32_t heads,
             share[j] = sum > 0 ? fabs((double)mix[j]) / sum : 1.0 / n;
             if (share[j] > 0) entropy -= share[j] * log(share[j]);
             if (received) received[j] += (float)(share[j] * each);
+            if (by_head) by_head[j] += (float)(share[j] / n);
         }
         observed->entropy[layer] += each * entropy / log((double)n);
         observed->top5_share[layer] += each * largest_sum(share, n, top);
@@ -95,7 +98,7 @@ void dl_attention_forward(const struct dl_kernels *kernels, const struct dl_atte
             mix = scratch->mix;
             kernels->difference(n, row, lambda, a1, a1 + n * row, mix, row);
         }
-        if (observed) observe(mix, n, row, shape->heads, observed, layer);
+        if (observed) observe(mix, n, row, (uint32_t)h, shape->heads, observed, layer);
         multiply(kernels, n, width, n, mix, row, 1, qkv + 2 * shape->maps * all + h * width,
                  shape->row, DL_PANEL, out + h * width, all);
     }

@@ -34,7 +34,8 @@ void dl_attention_carve(struct dl_attention_scratch *scratch, struct dl_carve *c
 
 /* qkv (n, shape.row), rotated already; maps: (heads, maps, n, row of n) of which
  * head h starts at h · head_stride (0: they are not kept). out (n, heads · width).
- * `observed`, if given, receives entropy, share and received of layer `layer`. */
+ * `observed`, if given, receives entropy, share and received of layer `layer`,
+ * also by head. */
 void dl_attention_forward(const struct dl_kernels *kernels, const struct dl_attention_shape *shape,
                           dl_real lambda, uint32_t n, const dl_real *qkv, dl_real *maps,
                           size_t head_stride, dl_real *out, struct dl_attention_scratch *scratch,

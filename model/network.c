@@ -209,15 +209,18 @@ void dl_workspace_free(struct dl_workspace *workspace)
 /* ---- scoring and training ----------------------------------------------------- */
 
 static void clear_attention(struct dl_attention *attention, const struct dl_batch *batch,
-                            uint32_t layers)
+                            uint32_t layers, uint32_t heads)
 {
     for (uint32_t p = 0; p < batch->pairs; p++) {
         struct dl_attention *one = &attention[p];
         memset(one->entropy, 0, sizeof one->entropy);
         memset(one->top5_share, 0, sizeof one->top5_share);
         one->tokens = batch->start[p + 1] - batch->start[p];
-        if (one->received && one->tokens <= one->token_capacity)
-            memset(one->received, 0, (size_t)layers * one->tokens * sizeof *one->received);
+        if (one->tokens > one->token_capacity) continue;
+        const size_t all = (size_t)layers * one->tokens;
+        if (one->received) memset(one->received, 0, all * sizeof *one->received);
+        if (one->received_by_head)
+            memset(one->received_by_head, 0, all * heads * sizeof *one->received_by_head);
     }
 }
 
@@ -232,7 +235,8 @@ void dl_network_score(const struct dl_network *network, struct dl_workspace *wor
         for (uint32_t i = first; i < query->candidate_count && batch->pairs < batch->pairs_max; i++)
             dl_batch_add(batch, i, 0);
         struct dl_attention *observed = attention ? attention + first : NULL;
-        if (observed) clear_attention(observed, batch, network->config.layers);
+        if (observed)
+            clear_attention(observed, batch, network->config.layers, network->config.heads);
         network->architecture->forward(network, workspace, NULL, logits + first, observed);
     }
 }

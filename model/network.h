@@ -55,12 +55,14 @@ struct dl_parameter {
 struct dl_attention {
     double entropy[DL_LAYERS_MAX]; /* nats, by layer, divided by log(valid tokens): 1 = uniform */
     double top5_share[DL_LAYERS_MAX]; /* share of the ⌈0.05 n⌉ largest of n valid tokens */
-    uint32_t token_capacity;          /* `received` has room for layers · token_capacity */
+    uint32_t token_capacity;          /* the arrays below have room for so many tokens */
     uint32_t tokens;                  /* valid tokens */
     /* (layers, tokens): attention each token receives, averaged over queries and
      * heads; sums to 1 a layer. May be NULL; left alone if tokens > token_capacity. Token 0 is the
      * source's own, then its window newest first, then the candidate's own, then its window. */
     float *received;
+    /* (layers, heads, tokens): the same of each head alone; sums to 1 a head. May be NULL. */
+    float *received_by_head;
 };
 
 struct dl_network;

@@ -54,6 +54,7 @@ static void free_job(struct job *job)
     }
     if (job->attention && job->attention[0]) {
         free(job->attention[0]->received);
+        free(job->attention[0]->received_by_head);
         free(job->attention[0]);
     }
     free(job->attention);
@@ -188,19 +189,21 @@ static struct dl_query *add_query(struct job *job, uint32_t source, int64_t time
 
 /* ---- Score --------------------------------------------------------------------------- */
 
-static void fill_score(const struct dl_engine *engine, const struct dl_query *query, uint32_t c,
-                       float logit, uint64_t seq, struct dl_score *score)
+/* By the model that scored: another may have been loaded since. */
+static void fill_score(const struct job *job, uint32_t q, uint32_t c, struct dl_score *score)
 {
+    const struct dl_model *model = job->scoring.model;
+    const struct dl_query *query = job->queries[q];
     const struct dl_pair_state *pair = &query->pairs[c];
-    double p = dl_model_probability(engine->model, logit);
+    double p = dl_model_probability(model, job->logits[q][c]);
     score->time = query->time;
-    score->seq = seq;
+    score->seq = job->seq;
     score->probability = p;
     score->surprise_bits = -log2(p > 1e-300 ? p : 1e-300);
     score->src_history = query->source.state.events;
     score->dst_history = query->candidates[c].state.events;
     score->pair_history = pair->count[0] + pair->count[1];
-    score->model_version = dl_slice_text(dl_model_get_info(engine->model)->version);
+    score->model_version = dl_slice_text(dl_model_get_info(model)->version);
 }
 
 static void finish_score(struct job *job)
@@ -214,7 +217,7 @@ static void finish_score(struct job *job)
     uint32_t at = 0;
     for (uint32_t q = 0; q < job->query_count; q++) {
         for (uint32_t c = 0; c < job->queries[q]->candidate_count; c++, at++) {
-            fill_score(job->engine, job->queries[q], c, job->logits[q][c], job->seq, &scores[at]);
+            fill_score(job, q, c, &scores[at]);
             scores[at].src = name_of(job, job->names[2 * at]);
             scores[at].dst = name_of(job, job->names[2 * at + 1]);
         }
@@ -262,8 +265,8 @@ no_memory:
 static void finish_top_k(struct job *job)
 {
     struct dl_error error = {"out of memory for candidates"};
-    const struct dl_engine *engine = job->engine;
     const struct dl_query *query = job->queries[0];
+    const struct dl_model *model = job->scoring.model;
     struct dl_candidate *best = calloc(job->k, sizeof *best);
     if (!best) {
         job->job->done(job->job, DL_ERR_NOMEM, &error, NULL);
@@ -276,9 +279,9 @@ static void finish_top_k(struct job *job)
                        .history = query->source.state.events,
                        .scored = query->candidate_count,
                        .candidates = best,
-                       .model_version = dl_slice_text(dl_model_get_info(engine->model)->version)}};
+                       .model_version = dl_slice_text(dl_model_get_info(model)->version)}};
     result.prediction.candidate_count =
-        dl_engine_rank(engine, query, job->logits[0], job->origins, job->k, best);
+        dl_engine_rank(job->engine, model, query, job->logits[0], job->origins, job->k, best);
     job->job->done(job->job, DL_OK, NULL, &result);
     free(best);
 }
@@ -376,9 +379,13 @@ static void finish_explain(struct job *job)
     const struct dl_query *query = job->queries[0];
     const struct dl_attention *a = job->attention[0];
     const struct dl_network_config *config = &dl_model_get_info(job->scoring.model)->config;
+    const uint32_t maps = config->layers * config->heads;
     double entropy[DL_LAYERS_MAX], uniform = log(a->tokens ? a->tokens : 1);
     struct dl_backend_token *tokens = calloc(a->tokens + 1, sizeof *tokens);
-    if (!tokens) {
+    double *weights = calloc((size_t)a->tokens * maps + 1, sizeof *weights);
+    if (!tokens || !weights) {
+        free(tokens);
+        free(weights);
         job->job->done(job->job, DL_ERR_NOMEM, &error, NULL);
         return;
     }
@@ -397,6 +404,10 @@ static void finish_explain(struct job *job)
         for (uint32_t l = 0; l < config->layers; l++)
             tokens[t].weight += a->received[(size_t)l * a->tokens + t] / config->layers;
         tokens[t].ratio_to_uniform = tokens[t].weight * a->tokens;
+        if (!a->received_by_head) continue;
+        tokens[t].weights = weights + (size_t)t * maps;
+        for (uint32_t m = 0; m < maps; m++)
+            weights[(size_t)t * maps + m] = a->received_by_head[(size_t)m * a->tokens + t];
     }
     for (uint32_t l = 0; l < config->layers; l++) entropy[l] = a->entropy[l] * uniform;
     mark_sinks(tokens, a->tokens);
@@ -408,11 +419,12 @@ static void finish_explain(struct job *job)
                                                       .entropy_nats = entropy,
                                                       .entropy_uniform_nats = uniform,
                                                       .token_list = tokens}};
-    fill_score(engine, query, 0, job->logits[0][0], job->seq, &result.explanation.score);
+    fill_score(job, 0, 0, &result.explanation.score);
     result.explanation.score.src = name_of(job, job->names[0]);
     result.explanation.score.dst = name_of(job, job->names[1]);
     job->job->done(job->job, DL_OK, NULL, &result);
     free(tokens);
+    free(weights);
 }
 
 static int explain(void *context, const struct dl_backend_explain_request *request,
@@ -424,14 +436,23 @@ static int explain(void *context, const struct dl_backend_explain_request *reque
     if (status != DL_OK) return status;
     struct dl_query *query = add_query(job, find_node(engine, request->src, 0),
                                        query_time(engine, request->has_time, request->time));
-    uint32_t capacity = 2 * (engine->window + 1);
+    const struct dl_network_config *config = &dl_model_get_info(engine->model)->config;
+    const uint32_t capacity = 2 * (engine->window + 1);
+    const size_t rows = (size_t)config->layers * (request->per_head ? 1 + config->heads : 1);
+    job->bytes += rows * capacity * sizeof(float);
     job->names = calloc(2, sizeof *job->names);
     job->attention = calloc(1, sizeof *job->attention);
     if (job->attention) job->attention[0] = calloc(1, sizeof **job->attention);
     if (!query || !job->names || !job->attention || !job->attention[0]) goto no_memory;
-    job->attention[0]->received = calloc((size_t)capacity * DL_LAYERS_MAX, sizeof(float));
-    job->attention[0]->token_capacity = capacity;
-    if (!job->attention[0]->received) goto no_memory;
+    struct dl_attention *attention = job->attention[0];
+    attention->token_capacity = capacity;
+    attention->received = calloc((size_t)capacity * config->layers, sizeof(float));
+    if (!attention->received) goto no_memory;
+    if (request->per_head) {
+        attention->received_by_head =
+            calloc((size_t)capacity * config->layers * config->heads, sizeof(float));
+        if (!attention->received_by_head) goto no_memory;
+    }
     if (dl_query_add(query, engine->graph, find_node(engine, request->dst, 1)) != DL_OK)
         goto no_memory;
     job->names[0] = keep_name(job, request->src);

@@ -91,14 +91,15 @@ static void build_prediction(struct dl_engine *engine, const struct item *item,
                                          .scored = query->candidate_count,
                                          .candidates = best,
                                          .model_version = version_of(engine)};
-    prediction->candidate_count = dl_engine_rank(engine, query, b->logits[pending->query],
-                                                 b->bytes.data + pending->origins_at, top_k, best);
+    prediction->candidate_count =
+        dl_engine_rank(engine, engine->model, query, b->logits[pending->query],
+                       b->bytes.data + pending->origins_at, top_k, best);
     set_position(engine, item, &prediction->position);
 }
 
-uint32_t dl_engine_rank(const struct dl_engine *engine, const struct dl_query *query,
-                        const float *logits, const uint8_t *origins, uint32_t top_k,
-                        struct dl_candidate *best)
+uint32_t dl_engine_rank(const struct dl_engine *engine, const struct dl_model *model,
+                        const struct dl_query *query, const float *logits, const uint8_t *origins,
+                        uint32_t top_k, struct dl_candidate *best)
 {
     uint32_t order[1000], kept = 0;
     DL_CHECK(top_k <= 1000);
@@ -117,19 +118,19 @@ uint32_t dl_engine_rank(const struct dl_engine *engine, const struct dl_query *q
         }
         order[at] = i;
     }
-    double scale = dl_model_get_info(engine->model)->calibration.scale;
+    double scale = dl_model_get_info(model)->calibration.scale;
     for (uint32_t i = 0; i < query->candidate_count; i++)
         odds_sum += exp(scale * (logits[i] - largest));
     for (uint32_t k = 0; k < kept; k++) {
         const struct dl_side *side = &query->candidates[order[k]];
         const struct dl_pair_state *pair = &query->pairs[order[k]];
-        best[k] = (struct dl_candidate){
-            .node = name_of(engine, side->node),
-            .probability = dl_model_probability(engine->model, logits[order[k]]),
-            .share = exp(scale * (logits[order[k]] - largest)) / odds_sum,
-            .origin = origins[order[k]],
-            .history = side->state.events,
-            .pair_history = pair->count[0] + pair->count[1]};
+        best[k] =
+            (struct dl_candidate){.node = name_of(engine, side->node),
+                                  .probability = dl_model_probability(model, logits[order[k]]),
+                                  .share = exp(scale * (logits[order[k]] - largest)) / odds_sum,
+                                  .origin = origins[order[k]],
+                                  .history = side->state.events,
+                                  .pair_history = pair->count[0] + pair->count[1]};
     }
     return kept;
 }

@@ -162,10 +162,10 @@ int dl_engine_clear_alerts(struct dl_engine *engine, const char *reason, struct 
 /* 1 and the attention of an item that was sampled, else 0. */
 int dl_engine_attention(const struct dl_engine *engine, const struct item *item,
                         struct dl_watch_attention *attention);
-/* The best top_k (at most 1,000) of a scored query, best first; returns how many. */
-uint32_t dl_engine_rank(const struct dl_engine *engine, const struct dl_query *query,
-                        const float *logits, const uint8_t *origins, uint32_t top_k,
-                        struct dl_candidate *best);
+/* The best top_k (at most 1,000) of a query scored by `model`, best first; returns how many. */
+uint32_t dl_engine_rank(const struct dl_engine *engine, const struct dl_model *model,
+                        const struct dl_query *query, const float *logits, const uint8_t *origins,
+                        uint32_t top_k, struct dl_candidate *best);
 
 /* engine_ingest.c */
 int dl_engine_ingest(void *context, const struct dl_backend_ingest_request *request,

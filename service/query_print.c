@@ -215,8 +215,11 @@ void dl_print_explanation(FILE *out, const struct dl_msg_explain_response *respo
             fputs("the node's own summary\n", out);
         if (token->sink) fputs("      a sink: more than mean + 3 standard deviations\n", out);
         for (uint32_t j = 0; j < token->per_head_count; j++)
-            fprintf(out, "%s%.4f%s", j == 0 ? "      by layer and head: " : " ", token->per_head[j],
-                    j + 1 == token->per_head_count ? "\n" : "");
+            fprintf(out, "%s%.4f%s",
+                    j == 0                                        ? "      by layer | and head: "
+                    : response->heads && j % response->heads == 0 ? " | "
+                                                                  : " ",
+                    token->per_head[j], j + 1 == token->per_head_count ? "\n" : "");
     }
     if (count < response->token_count)
         fprintf(out, "... and %u more\n", response->token_count - count);

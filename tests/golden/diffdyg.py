@@ -269,12 +269,12 @@ def attention(config, p, layer, x, positions, watch):
 
 
 def watch_summary(watched):
-    """Entropy over log n, share of the top 5 %, and attention received."""
+    """Entropy over log n, share of the top 5 %, attention received, and that by head."""
     shares = torch.stack([m.abs() / m.abs().sum(1, keepdim=True) for m in watched])
     n = shares.shape[1]
     entropy = -(shares * shares.log()).sum(2).mean() / math.log(n)
     top = shares.sort(2, descending=True).values[:, :, :math.ceil(0.05 * n)].sum(2).mean()
-    return float(entropy), float(top), shares.mean((0, 1))
+    return float(entropy), float(top), shares.mean((0, 1)), shares.mean(1).flatten()
 
 
 def score(config, encoding, p, query, index):
@@ -416,6 +416,8 @@ def make(path, config, seed):
             tensors["top5_share"] = numpy.array([[s[1] for s in pair] for pair in summaries])
             received = [torch.cat([s[2] for s in pair]) for pair in summaries]
             tensors["received"] = torch.cat(received).numpy()[None, :]
+            by_head = [torch.cat([s[3] for s in pair]) for pair in summaries]
+            tensors["received_by_head"] = torch.cat(by_head).numpy()[None, :]
             tensors.update({"gradient/" + name: as32(value.grad) for name, value in p.items()})
         torch.nn.utils.clip_grad_norm_(list(p.values()), 1.0)
         optimizer.step()

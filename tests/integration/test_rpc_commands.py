@@ -45,7 +45,7 @@ def test_window_explain_drift_model_health(query):
     assert "never seen" in query("window", "nobody").stdout
     assert "1970-01-01T00:00:01" in query("window", "abc").stdout
     text = query("explain", "ab", "c", "--per-head").stdout
-    assert "the node's own summary" in text and "0.1000 0.2000" in text
+    assert "the node's own summary" in text and "0.1000 0.2000 | 0.3000 0.4000" in text
     assert "statistic 0.02" in query("drift").stdout
     assert json.loads(query("drift", "--json").stdout)["quality"]["ap"] == 0.9
     assert "diffdyg 0123456789abcdef (differential attention" in query("model").stdout

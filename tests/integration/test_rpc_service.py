@@ -76,6 +76,15 @@ def test_the_methods_answer_from_the_feed(service, channel, stub, feed):
     explanation = stub.Explain(S.ExplainRequest(src=src, dst=dst))
     assert sum(t.attention for t in explanation.tokens) == pytest.approx(1, abs=1e-3)
     assert explanation.score.probability == scores.scores[0].probability
+    assert not any(t.per_head for t in explanation.tokens)
+    detailed = stub.Explain(S.ExplainRequest(src=src, dst=dst, per_head=True))
+    assert [t.attention for t in detailed.tokens] == [t.attention for t in explanation.tokens]
+    maps = detailed.layers * detailed.heads
+    assert maps >= 2 and len({tuple(t.per_head) for t in detailed.tokens}) > 1
+    for token in detailed.tokens:
+        assert sum(token.per_head) / maps == pytest.approx(token.attention, abs=1e-6)
+    for j in range(maps):
+        assert sum(t.per_head[j] for t in detailed.tokens) == pytest.approx(1, abs=1e-5)
 
     model = stub.GetModel(S.GetModelRequest())
     assert model.version == scores.model_version and model.data_edges == EVENTS

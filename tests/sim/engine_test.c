@@ -621,3 +621,52 @@ Test(engine, ingested_events_are_durable_when_they_are_acknowledged)
     cr_assert_eq(dl_graph_feed(dl_engine_graph(w.engine))->events, 450u);
     world_deinit(&w);
 }
+
+static char scored_by[17];
+static double scored_probability;
+static void on_scored(struct dl_backend_job *job, int status, const struct dl_error *error,
+                      const union dl_backend_result *result)
+{
+    (void)job;
+    cr_assert_eq(status, DL_OK, "%s", error ? error->text : "");
+    const struct dl_score *score = &result->scores.scores[0];
+    snprintf(scored_by, sizeof scored_by, "%.*s", (int)score->model_version.size,
+             (const char *)score->model_version.data);
+    scored_probability = score->probability;
+}
+
+Test(engine, a_score_is_calibrated_and_signed_by_the_model_that_made_it)
+{
+    struct world w = {0};
+    struct dl_backend backend;
+    struct dl_backend_job job = {.done = on_scored};
+    struct dl_error error;
+    struct dl_model *other;
+    char path[128], before[17];
+    make_feed(11);
+    world_init(&w, "16", "accept");
+    world_open(&w, 1);
+    for (int i = 0; i < 100; i++) offer(&w, i);
+    finish(&w);
+    snprintf(path, sizeof path, "%s/other.safetensors", w.folder);
+    struct dl_model_info info = *dl_model_get_info(w.model);
+    snprintf(before, sizeof before, "%s", info.version);
+    info.calibration = (struct dl_calibration){0.5, 4};
+    cr_assert_eq(dl_model_save(path, dl_model_get_network(w.model), &info, NULL, &error), DL_OK);
+    cr_assert_eq(dl_model_load(path, &other, &error), DL_OK);
+    dl_engine_backend(w.engine, &backend);
+    struct dl_backend_pair pair = {.src = dl_slice_text("s1"), .dst = dl_slice_text("s2")};
+    struct dl_backend_score_request request = {.pair_count = 1, .pairs = &pair};
+    cr_assert_eq(backend.score(backend.context, &request, &job, &error), DL_OK);
+    dl_workers_wait(w.workers);
+    double probability = scored_probability;
+    cr_assert_str_eq(scored_by, before);
+    /* Another model is loaded while the workers have the request. */
+    cr_assert_eq(backend.score(backend.context, &request, &job, &error), DL_OK);
+    cr_assert_eq(dl_engine_set_model(w.engine, other, &error), DL_OK, "%s", error.text);
+    dl_workers_wait(w.workers);
+    cr_assert_str_eq(scored_by, before);
+    cr_assert_eq(scored_probability, probability);
+    dl_model_unref(other);
+    world_deinit(&w);
+}

@@ -218,12 +218,16 @@ static inline void golden_check_scores(struct golden *golden, double tolerance)
     double *logits = golden_numbers(golden, "logits"), *entropy = golden_numbers(golden, "entropy");
     double *share = golden_numbers(golden, "top5_share");
     double *received = golden_numbers(golden, "received"), *at = received;
+    double *by_head = golden_numbers(golden, "received_by_head"), *head_at = by_head;
     for (int q = 0; q < GOLDEN_QUERIES; q++) {
         dl_real got[GOLDEN_CANDIDATES];
         struct dl_attention attention[GOLDEN_CANDIDATES];
         float rows[GOLDEN_CANDIDATES][DL_LAYERS_MAX * 64];
+        float heads[GOLDEN_CANDIDATES][DL_LAYERS_MAX * 2 * 64];
+        cr_assert(golden->config.heads <= 2);
         for (int i = 0; i < GOLDEN_CANDIDATES; i++)
-            attention[i] = (struct dl_attention){.token_capacity = 64, .received = rows[i]};
+            attention[i] = (struct dl_attention){
+                .token_capacity = 64, .received = rows[i], .received_by_head = heads[i]};
         dl_network_score(golden->network, golden->workspace, &golden->queries[q], got, attention);
         for (int i = 0; i < GOLDEN_CANDIDATES; i++) {
             int pair = q * GOLDEN_CANDIDATES + i;
@@ -238,12 +242,17 @@ static inline void golden_check_scores(struct golden *golden, double tolerance)
             for (uint32_t t = 0; t < layers * attention[i].tokens; t++, at++)
                 cr_expect_float_eq((double)rows[i][t], *at, 10 * tolerance + 1e-7,
                                    "attention received in pair %d, %u", pair, t);
+            for (uint32_t t = 0; t < layers * golden->config.heads * attention[i].tokens;
+                 t++, head_at++)
+                cr_expect_float_eq((double)heads[i][t], *head_at, 10 * tolerance + 1e-7,
+                                   "attention received by head in pair %d, %u", pair, t);
         }
     }
     free(logits);
     free(entropy);
     free(share);
     free(received);
+    free(by_head);
 }
 
 /* Every parameter's gradient, or value, against the tensors named `prefix`/.... */

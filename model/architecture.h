@@ -21,13 +21,14 @@ struct dl_network {
     int is_current; /* derived data belongs to the present values */
 };
 
-/* Tokens of a batch: large enough for the matrix products, small enough for the
- * second-level cache. */
+/* Tokens that go through the layers together: enough for the matrix products,
+ * few enough for the second-level cache. */
 #define DL_BATCH_ROWS 144
 
 struct dl_workspace {
     void *memory;
     struct dl_batch batch;
+    float *labels;             /* (pairs_max) */
     dl_real *logits, *dlogits; /* (pairs_max) */
     void *state;               /* the architecture's */
 };
@@ -37,13 +38,26 @@ struct dl_pass {
     int has_dropout;
 };
 
+/* Dropout of a sequence's or a pair's elements, forward and backward alike:
+ * keeps an element or zeroes it, and scales what is kept. The mask is a function
+ * of the place, the block of the network, and the element's index. */
+void dl_dropout(const struct dl_network *network, uint64_t place, uint64_t block, size_t count,
+                dl_real *x);
+
 struct dl_architecture {
     const char *name;
+    int has_layers; /* 0: no Transformer; what would shape one is set to 0 */
     /* Registers the parameters. DL_OK or DL_ERR_NOMEM. */
     int (*plan_new)(struct dl_network *network);
     void (*plan_free)(struct dl_network *network);
     /* Renews what is derived from the values. */
     void (*update)(struct dl_network *network);
+    /* Cuts out a batch of the form and size that suits it. */
+    void (*batch_carve)(const struct dl_network *network, struct dl_batch *batch,
+                        struct dl_carve *carve);
+    /* Whether a batch takes no further pair, for training or for scoring. */
+    int (*batch_is_full)(const struct dl_network *network, const struct dl_batch *batch,
+                         int training);
     /* Carves the architecture's state for batches of workspace->batch. */
     void (*carve)(const struct dl_network *network, struct dl_workspace *workspace,
                   struct dl_carve *carve);
@@ -56,6 +70,7 @@ struct dl_architecture {
                      const struct dl_pass *pass, dl_real *gradients);
 };
 
-extern const struct dl_architecture dl_architecture_diffdyg;
+extern const struct dl_architecture dl_architecture_diffdyg, dl_architecture_diffdyg_cached,
+    dl_architecture_mlp;
 
 #endif

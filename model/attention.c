@@ -31,17 +31,22 @@ static double largest_sum(double *x, uint32_t n, uint32_t count)
     return sum;
 }
 
-/* Adds one head's |A1 − λA2|, rows normalised, to the running means. */
+/* Adds one head's |A1 − λA2|, rows normalised, to the running means. A token
+ * alone has nothing to spread its attention over: entropy 0. */
 static void observe(const dl_real *mix, uint32_t n, size_t row, uint32_t head, uint32_t heads,
-                    struct dl_attention *observed, uint32_t layer)
+                    const struct dl_observed *observed, uint32_t layer)
 {
+    struct dl_attention *attention = observed->attention;
     double share[2 * (DL_WINDOW_MAX + 1)];
-    const double each = 1.0 / ((double)n * heads);
-    const uint32_t top = (n + 19) / 20;
-    const int fits = n <= observed->token_capacity;
-    float *received = observed->received && fits ? observed->received + (size_t)layer * n : NULL;
-    float *by_head = observed->received_by_head && fits
-                         ? observed->received_by_head + ((size_t)layer * heads + head) * n
+    const double each = observed->part / ((double)n * heads);
+    const uint32_t top = (n + 19) / 20, tokens = attention->tokens;
+    const int fits = tokens <= attention->token_capacity;
+    float *received = attention->received && fits
+                          ? attention->received + (size_t)layer * tokens + observed->first
+                          : NULL;
+    float *by_head = attention->received_by_head && fits
+                         ? attention->received_by_head + ((size_t)layer * heads + head) * tokens +
+                               observed->first
                          : NULL;
     for (uint32_t i = 0; i < n; i++, mix += row) {
         double sum = 0, entropy = 0;
@@ -51,10 +56,10 @@ static void observe(const dl_real *mix, uint32_t n, size_t row, uint32_t head, u
             share[j] = sum > 0 ? fabs((double)mix[j]) / sum : 1.0 / n;
             if (share[j] > 0) entropy -= share[j] * log(share[j]);
             if (received) received[j] += (float)(share[j] * each);
-            if (by_head) by_head[j] += (float)(share[j] / n);
+            if (by_head) by_head[j] += (float)(share[j] * each * heads);
         }
-        observed->entropy[layer] += each * entropy / log((double)n);
-        observed->top5_share[layer] += each * largest_sum(share, n, top);
+        if (n > 1) attention->entropy[layer] += each * entropy / log((double)n);
+        attention->top5_share[layer] += each * largest_sum(share, n, top);
     }
 }
 
@@ -79,7 +84,7 @@ static void multiply(const struct dl_kernels *kernels, size_t m, size_t n, size_
 void dl_attention_forward(const struct dl_kernels *kernels, const struct dl_attention_shape *shape,
                           dl_real lambda, uint32_t n, const dl_real *qkv, dl_real *maps,
                           size_t head_stride, dl_real *out, struct dl_attention_scratch *scratch,
-                          struct dl_attention *observed, uint32_t layer)
+                          const struct dl_observed *observed, uint32_t layer)
 {
     const size_t width = shape->width, all = (size_t)shape->heads * width,
                  row = dl_attention_row(n);

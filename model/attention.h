@@ -23,6 +23,14 @@ static inline size_t dl_attention_row(size_t n)
     return dl_padded(n);
 }
 
+/* Where the figures of a sequence go: the pair's, of which the sequence has the
+ * tokens from `first` on, and `part` of the weight (the parts of a pair sum to 1). */
+struct dl_observed {
+    struct dl_attention *attention;
+    uint32_t first;
+    double part;
+};
+
 /* Scratch for one sequence of up to n_max tokens. */
 struct dl_attention_scratch {
     dl_real *packed; /* a head's K or V, transposed */
@@ -39,7 +47,7 @@ void dl_attention_carve(struct dl_attention_scratch *scratch, struct dl_carve *c
 void dl_attention_forward(const struct dl_kernels *kernels, const struct dl_attention_shape *shape,
                           dl_real lambda, uint32_t n, const dl_real *qkv, dl_real *maps,
                           size_t head_stride, dl_real *out, struct dl_attention_scratch *scratch,
-                          struct dl_attention *observed, uint32_t layer);
+                          const struct dl_observed *observed, uint32_t layer);
 
 /* From dout (n, heads · width) to dqkv (n, shape.row), which is set. Returns dλ. */
 dl_real dl_attention_backward(const struct dl_kernels *kernels,

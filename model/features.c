@@ -108,25 +108,32 @@ struct dl_token_layout dl_token_layout_of(const struct dl_network_config *config
 
 void dl_batch_carve(struct dl_batch *batch, struct dl_carve *carve,
                     const struct dl_network_config *config, const struct dl_encoding *encoding,
-                    uint32_t pairs_max)
+                    uint32_t pairs_max, enum dl_batch_form form)
 {
-    const size_t window_rows = (size_t)pairs_max * 2 * config->window, window = config->window;
+    const size_t window = config->window, sides = 2 * (size_t)pairs_max;
+    const size_t rows = form == DL_BATCH_JOINT ? sides * window : 0;
     batch->config = config;
     batch->encoding = encoding;
     batch->layout = dl_token_layout_of(config);
+    batch->form = form;
     batch->pairs_max = pairs_max;
-    batch->rows_max = pairs_max * 2 * (config->window + 1);
+    batch->rows_max = form == DL_BATCH_JOINT ? pairs_max * 2 * (config->window + 1) : 0;
     batch->query = NULL;
     batch->start = dl_carve_take(carve, pairs_max + 1, sizeof *batch->start);
     batch->source_rows = dl_carve_take(carve, pairs_max, sizeof *batch->source_rows);
+    batch->tokens = dl_carve_take(carve, pairs_max, sizeof *batch->tokens);
     batch->place = dl_carve_take(carve, pairs_max, sizeof *batch->place);
     batch->position = dl_carve_take(carve, batch->rows_max, sizeof *batch->position);
-    batch->self = dl_carve_take(carve, (size_t)pairs_max * 2 * DL_SELF_COLUMNS, sizeof(dl_real));
-    batch->token = dl_carve_take(carve, window_rows * batch->layout.columns, sizeof(dl_real));
-    batch->elapsed = dl_carve_take(carve, window_rows, sizeof(dl_real));
-    batch->seen = dl_carve_take(carve, window_rows * 2, sizeof *batch->seen);
+    batch->self = dl_carve_take(carve, sides * DL_SELF_COLUMNS, sizeof(dl_real));
+    batch->token = dl_carve_take(carve, rows * batch->layout.columns, sizeof(dl_real));
+    batch->elapsed = dl_carve_take(carve, rows, sizeof(dl_real));
+    batch->seen = dl_carve_take(carve, (rows ? rows : 2 * window) * 2, sizeof *batch->seen);
+    batch->side = dl_carve_take(carve, sides, sizeof *batch->side);
+    batch->pair_sides = dl_carve_take(carve, sides, sizeof *batch->pair_sides);
+    batch->since = dl_carve_take(carve, sides * DL_SINCE_COLUMNS, sizeof(dl_real));
     batch->source_self = dl_carve_take(carve, DL_SELF_COLUMNS, sizeof(dl_real));
-    batch->source_token = dl_carve_take(carve, window * batch->layout.columns, sizeof(dl_real));
+    batch->source_token =
+        dl_carve_take(carve, rows ? window * batch->layout.columns : 0, sizeof(dl_real));
     batch->source_elapsed = dl_carve_take(carve, window, sizeof(dl_real));
     for (int s = 0; s < 2; s++)
         batch->peers[s] = dl_carve_take(carve, window, sizeof *batch->peers[s]);
@@ -135,8 +142,9 @@ void dl_batch_carve(struct dl_batch *batch, struct dl_carve *carve,
 
 void dl_batch_clear(struct dl_batch *batch)
 {
-    batch->pairs = batch->rows = batch->window_rows = 0;
+    batch->pairs = batch->rows = batch->window_rows = batch->sides = 0;
     batch->start[0] = 0;
+    batch->source_side = UINT32_MAX;
 }
 
 /* ---- units ------------------------------------------------------------------------------- */
@@ -159,17 +167,15 @@ static uint32_t lag_of(const struct dl_query *query, uint32_t ordinal)
     return query->ordinal > ordinal ? query->ordinal - ordinal : 0;
 }
 
-/* In gaps; 0 for what is not in the query's past. */
-static double elapsed_of(const struct dl_batch *batch, int64_t time)
+/* In gaps; 0 for what is not in the past. */
+static double elapsed_of(const struct dl_batch *batch, int64_t now, int64_t time)
 {
-    const struct dl_query *query = batch->query;
-    return query->time > time ? ((double)query->time - (double)time) / batch->encoding->gap : 0;
+    return now > time ? ((double)now - (double)time) / batch->encoding->gap : 0;
 }
 
-/* L(events of the feed since `seq`, itself included). */
-static dl_real age_of(const struct dl_batch *batch, uint64_t seq)
+/* L(events of the feed since `seq`, itself included, when there are `events`). */
+static dl_real age_of(const struct dl_batch *batch, uint64_t events, uint64_t seq)
 {
-    uint64_t events = batch->query->feed.events;
     return batch->config->arrival_age && events > seq ? log_of((double)(events - seq)) : 0;
 }
 
@@ -210,18 +216,21 @@ static void history(dl_real *to, const struct dl_batch *batch, const struct dl_n
     to[DL_SELF_IN] = state->events_in > 0;
     to[DL_SELF_OUT_SHARE] =
         share_of((double)state->events_out, (double)state->events_out + (double)state->events_in);
-    to[DL_SELF_FIRST_ELAPSED] = log_of(elapsed_of(batch, state->first_time));
+    to[DL_SELF_FIRST_ELAPSED] = log_of(elapsed_of(batch, batch->query->time, state->first_time));
     if (state->events_out > 0)
-        to[DL_SELF_OUT_ELAPSED] = log_of(elapsed_of(batch, state->last_out_time));
+        to[DL_SELF_OUT_ELAPSED] =
+            log_of(elapsed_of(batch, batch->query->time, state->last_out_time));
     if (state->events_in > 0)
-        to[DL_SELF_IN_ELAPSED] = log_of(elapsed_of(batch, state->last_in_time));
+        to[DL_SELF_IN_ELAPSED] = log_of(elapsed_of(batch, batch->query->time, state->last_in_time));
     if (!batch->config->arrival_age) return;
-    to[DL_SELF_FIRST_AGE] = age_of(batch, state->first_seq);
+    to[DL_SELF_FIRST_AGE] = age_of(batch, batch->query->feed.events, state->first_seq);
     to[DL_SELF_TENURE] = events > state->first_seq
                              ? share_of((double)(events - state->first_seq), (double)events)
                              : 0;
-    if (state->events_out > 0) to[DL_SELF_OUT_AGE] = age_of(batch, state->last_out_seq);
-    if (state->events_in > 0) to[DL_SELF_IN_AGE] = age_of(batch, state->last_in_seq);
+    if (state->events_out > 0)
+        to[DL_SELF_OUT_AGE] = age_of(batch, batch->query->feed.events, state->last_out_seq);
+    if (state->events_in > 0)
+        to[DL_SELF_IN_AGE] = age_of(batch, batch->query->feed.events, state->last_in_seq);
     for (int h = 0; h < DL_RATE_HORIZONS; h++) {
         double horizon = (double)(UINT64_C(128) << (3 * h));
         double since[2] = {
@@ -284,8 +293,10 @@ static void pair_memory(dl_real *to, const struct dl_batch *batch, const struct 
         if (pair->count[direction] == 0) continue;
         to[DL_SELF_PAIR_EXISTS + i] = 1;
         to[DL_SELF_PAIR_LAGS + i] = log_of(lag_of(query, pair->last_ordinal[direction]));
-        to[DL_SELF_PAIR_ELAPSED + i] = log_of(elapsed_of(batch, pair->last_time[direction]));
-        to[DL_SELF_PAIR_AGE + i] = age_of(batch, pair->last_seq[direction]);
+        to[DL_SELF_PAIR_ELAPSED + i] =
+            log_of(elapsed_of(batch, batch->query->time, pair->last_time[direction]));
+        to[DL_SELF_PAIR_AGE + i] =
+            age_of(batch, batch->query->feed.events, pair->last_seq[direction]);
         to[DL_SELF_PAIR_COUNTS + i] = log_of(pair->count[direction]);
         to[DL_SELF_PAIR_DECAYED + i] =
             log_of(ldexp((double)pair->decayed[direction], since < 64 ? -(int)since : -64));
@@ -316,35 +327,45 @@ static void window_memory(dl_real *to, const struct dl_batch *batch, int s, uint
     to[DL_SELF_COMMON] = log_of(common);
 }
 
-/* ---- window tokens ------------------------------------------------------------------------------
- */
+/* ---- window tokens ---------------------------------------------------------------------- */
+
+/* What a window's times are told against. */
+struct moment {
+    int64_t time;
+    uint32_t ordinal;
+    uint64_t events;
+};
 
 /* All columns but DL_TOKEN_OTHER, which is 0, and the encodings'. */
 static void window_tokens(const struct dl_batch *batch, const struct dl_side *side, uint32_t count,
-                          dl_real *to, dl_real *elapsed)
+                          uint32_t feature_count, struct moment now, dl_real *to, dl_real *elapsed)
 {
-    const struct dl_query *query = batch->query;
     const struct dl_encoding *encoding = batch->encoding;
     for (uint32_t i = 0; i < count; i++, to += batch->layout.columns) {
         const struct dl_interaction *event = &side->window[i];
-        uint32_t lag = lag_of(query, event->ordinal);
-        double since = elapsed_of(batch, event->time);
+        uint32_t lag = now.ordinal > event->ordinal ? now.ordinal - event->ordinal : 0;
+        double since = elapsed_of(batch, now.time, event->time);
         to[DL_TOKEN_WEIGHT] = weight_of(batch, event->weight);
         to[DL_TOKEN_DIRECTION] = event->out ? 1 : -1;
         to[DL_TOKEN_OTHER] = 0;
         to[DL_TOKEN_ELAPSED] = log_of(since);
         to[DL_TOKEN_LAG_0] = lag == 0;
         to[DL_TOKEN_LAG_1] = lag == 1;
-        to[DL_TOKEN_AGE] = age_of(batch, event->seq);
+        to[DL_TOKEN_AGE] = age_of(batch, now.events, event->seq);
         elapsed[i] = (dl_real)(since < DL_ELAPSED_MAX ? since : DL_ELAPSED_MAX);
         for (uint32_t f = 0; f < batch->config->feature_count; f++) {
-            double value = side->features != NULL && f < query->feature_count
-                               ? (double)side->features[(size_t)i * query->feature_count + f]
+            double value = side->features != NULL && f < feature_count
+                               ? (double)side->features[(size_t)i * feature_count + f]
                                : 0;
             to[batch->layout.features + f] =
                 (dl_real)((value - encoding->feature_mean[f]) / encoding->feature_sd[f]);
         }
     }
+}
+
+static struct moment moment_of(const struct dl_query *query)
+{
+    return (struct moment){query->time, query->ordinal, query->feed.events};
 }
 
 static uint16_t count_of(uint32_t peer, const uint32_t *peers, uint32_t count)
@@ -354,23 +375,88 @@ static uint16_t count_of(uint32_t peer, const uint32_t *peers, uint32_t count)
     return (uint16_t)seen;
 }
 
+static uint32_t tokens_of(const struct dl_batch *batch, const struct dl_side *side)
+{
+    return side->window_count < batch->config->window ? side->window_count : batch->config->window;
+}
+
 static uint32_t copy_peers(const struct dl_batch *batch, const struct dl_side *side, int s)
 {
-    uint32_t count =
-        side->window_count < batch->config->window ? side->window_count : batch->config->window;
+    uint32_t count = tokens_of(batch, side);
     for (uint32_t i = 0; i < count; i++) batch->peers[s][i] = side->window[i].peer;
+    return count;
+}
+
+uint32_t dl_batch_window(const struct dl_batch *batch, const struct dl_batch_side *side,
+                         dl_real *token, dl_real *elapsed, uint16_t *seen)
+{
+    const struct dl_interaction *window = side->side->window;
+    /* The source's peers stay for the pairs to come; a candidate's do not. */
+    uint32_t count = tokens_of(batch, side->side), *peers = batch->peers[1];
+    if (count == 0) return 0;
+    struct moment newest = {window[0].time, window[0].ordinal, window[0].seq + 1};
+    window_tokens(batch, side->side, count, side->query->feature_count, newest, token, elapsed);
+    for (uint32_t i = 0; i < count; i++) peers[i] = window[i].peer;
+    for (uint32_t i = 0; i < count; i++) seen[i] = count_of(peers[i], peers, count);
     return count;
 }
 
 void dl_batch_begin(struct dl_batch *batch, const struct dl_query *query)
 {
     batch->query = query;
+    batch->source_side = UINT32_MAX;
     uint32_t count = copy_peers(batch, &query->source, 0);
     batch->source_count = count;
     node_columns(batch->source_self, batch, &query->source.state);
-    window_tokens(batch, &query->source, count, batch->source_token, batch->source_elapsed);
+    if (batch->form == DL_BATCH_JOINT)
+        window_tokens(batch, &query->source, count, query->feature_count, moment_of(query),
+                      batch->source_token, batch->source_elapsed);
     for (uint32_t i = 0; i < count; i++)
         batch->source_seen[i] = count_of(batch->peers[0][i], batch->peers[0], count);
+}
+
+static void joint_tokens(struct dl_batch *batch, int s, const struct dl_side *candidate,
+                         uint32_t count, uint32_t other)
+{
+    const size_t columns = batch->layout.columns;
+    dl_real *token = batch->token + batch->window_rows * columns;
+    dl_real *elapsed = batch->elapsed + batch->window_rows;
+    if (s == 0) {
+        memcpy(token, batch->source_token, count * columns * sizeof *token);
+        memcpy(elapsed, batch->source_elapsed, count * sizeof *elapsed);
+    } else {
+        window_tokens(batch, candidate, count, batch->query->feature_count, moment_of(batch->query),
+                      token, elapsed);
+    }
+    batch->position[batch->rows] = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        token[i * columns + DL_TOKEN_OTHER] = batch->peers[s][i] == other;
+        batch->position[batch->rows + i + 1] = i + 1;
+    }
+    batch->rows += count + 1;
+    batch->window_rows += count;
+}
+
+/* Names the pair's windows, the source's once for all pairs of its query. */
+static void name_sides(struct dl_batch *batch, const struct dl_side *candidate, uint64_t place)
+{
+    const size_t pair = batch->pairs;
+    const struct dl_query *query = batch->query;
+    const struct dl_side *sides[2] = {&query->source, candidate};
+    if (batch->source_side == UINT32_MAX) {
+        batch->source_side = batch->sides;
+        batch->side[batch->sides++] = (struct dl_batch_side){&query->source, query, ~place};
+    }
+    batch->pair_sides[2 * pair] = batch->source_side;
+    batch->pair_sides[2 * pair + 1] = batch->sides;
+    batch->side[batch->sides++] = (struct dl_batch_side){candidate, query, place};
+    for (int s = 0; s < 2; s++) {
+        dl_real *since = batch->since + (2 * pair + (size_t)s) * DL_SINCE_COLUMNS;
+        const struct dl_interaction *newest = sides[s]->window;
+        int any = sides[s]->window_count > 0;
+        since[0] = any ? log_of(elapsed_of(batch, query->time, newest->time)) : 0;
+        since[1] = any ? age_of(batch, query->feed.events, newest->seq) : 0;
+    }
 }
 
 void dl_batch_add(struct dl_batch *batch, uint32_t index, uint64_t place)
@@ -378,39 +464,31 @@ void dl_batch_add(struct dl_batch *batch, uint32_t index, uint64_t place)
     const struct dl_query *query = batch->query;
     DL_CHECK(batch->pairs < batch->pairs_max && index < query->candidate_count);
     const struct dl_side *candidate = &query->candidates[index];
-    const size_t columns = batch->layout.columns, pair = batch->pairs;
+    const size_t pair = batch->pairs;
     const uint32_t nodes[2] = {query->source.node, candidate->node};
-    uint32_t row = batch->rows, at = batch->window_rows;
     uint32_t counts[2] = {batch->source_count, copy_peers(batch, candidate, 1)};
     for (int s = 0; s < 2; s++) {
         dl_real *self = batch->self + (2 * pair + (size_t)s) * DL_SELF_COLUMNS;
-        dl_real *token = batch->token + at * columns, *elapsed = batch->elapsed + at;
-        uint16_t *seen = batch->seen + 2 * (size_t)at;
-        if (s == 0) {
+        uint16_t *seen = batch->seen + 2 * (size_t)batch->window_rows;
+        if (s == 0)
             memcpy(self, batch->source_self, DL_SELF_COLUMNS * sizeof *self);
-            memcpy(token, batch->source_token, counts[0] * columns * sizeof *token);
-            memcpy(elapsed, batch->source_elapsed, counts[0] * sizeof *elapsed);
-        } else {
+        else
             node_columns(self, batch, &candidate->state);
-            window_tokens(batch, candidate, counts[1], token, elapsed);
-        }
-        batch->position[row++] = 0;
         for (uint32_t i = 0; i < counts[s]; i++) {
             uint32_t peer = batch->peers[s][i];
-            token[i * columns + DL_TOKEN_OTHER] = peer == nodes[1 - s];
             seen[2 * i] =
                 s == 0 ? batch->source_seen[i] : count_of(peer, batch->peers[0], counts[0]);
             seen[2 * i + 1] = count_of(peer, batch->peers[1], counts[1]);
-            batch->position[row++] = i + 1;
         }
         if (batch->config->pair_memory) pair_memory(self, batch, &query->pairs[index], s);
         window_memory(self, batch, s, counts[s], nodes[1 - s], seen);
-        at += counts[s];
+        if (batch->form == DL_BATCH_JOINT)
+            joint_tokens(batch, s, candidate, counts[s], nodes[1 - s]);
     }
+    if (batch->form == DL_BATCH_APART) name_sides(batch, candidate, place);
     batch->source_rows[pair] = 1 + counts[0];
+    batch->tokens[pair] = 2 + counts[0] + counts[1];
     batch->place[pair] = place;
     batch->pairs++;
-    batch->rows = row;
-    batch->window_rows = at;
-    batch->start[batch->pairs] = row;
+    batch->start[batch->pairs] = batch->rows;
 }

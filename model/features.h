@@ -95,6 +95,10 @@ enum dl_self_column {
 void dl_token_column_name(uint32_t column, char name[32]);
 void dl_self_column_name(uint32_t column, char name[32]);
 
+/* Since the newest event of a window, for a side that is encoded by itself:
+ * L(elapsed), L(age). */
+#define DL_SINCE_COLUMNS 2
+
 #define DL_TIME_COLUMNS 16 /* width of the time encoding */
 #define DL_SEEN_COLUMNS 16 /* width of the co-occurrence encoding */
 /* Longer elapsed times look alike to the time encoding: a phase beyond is noise. */
@@ -109,16 +113,31 @@ struct dl_token_layout {
 };
 struct dl_token_layout dl_token_layout_of(const struct dl_network_config *config);
 
-/* Tokens of several pairs, one after the other. Window tokens and own tokens
- * are kept apart, as they go through different maps. */
+/* How a batch holds windows. */
+enum dl_batch_form {
+    DL_BATCH_JOINT, /* as tokens of the pair, in one sequence with the other window */
+    DL_BATCH_APART  /* each side's by itself, named once however many pairs it is in */
+};
+
+/* A window that is encoded by itself. */
+struct dl_batch_side {
+    const struct dl_side *side;
+    const struct dl_query *query; /* that it belongs to */
+    uint64_t place;               /* for dropout */
+};
+
+/* Several pairs. Joint: their tokens, one after the other; window tokens and own
+ * tokens are kept apart, as they go through different maps. */
 struct dl_batch {
     const struct dl_network_config *config;
     const struct dl_encoding *encoding;
     struct dl_token_layout layout;
-    uint32_t pairs_max, rows_max;
+    enum dl_batch_form form;
+    uint32_t pairs_max, rows_max;      /* joint: 2 · pairs_max · (W + 1) rows */
     uint32_t pairs, rows, window_rows; /* rows = 2 · pairs + window_rows */
     uint32_t *start;                   /* (pairs + 1): first row of each pair */
     uint32_t *source_rows;             /* (pairs): rows of the source's side */
+    uint32_t *tokens;                  /* (pairs): of the pair, own tokens included */
     uint64_t *place;                   /* (pairs): for dropout */
     uint32_t *position;                /* (rows): place in its side, 0 is the own token */
     dl_real *self;                     /* (2 pairs, DL_SELF_COLUMNS) */
@@ -126,6 +145,12 @@ struct dl_batch {
     dl_real *elapsed; /* (window rows), clipped to DL_ELAPSED_MAX */
     uint16_t *seen;   /* (window rows, 2): how often the neighbour stands in the source's and
                          the candidate's window */
+    /* Apart. */
+    uint32_t sides;
+    struct dl_batch_side *side; /* (2 pairs_max) */
+    uint32_t *pair_sides;       /* (pairs, 2): their windows in `side` */
+    dl_real *since;             /* (2 pairs, DL_SINCE_COLUMNS) */
+    uint32_t source_side;       /* of the present query, or UINT32_MAX: not named yet */
     /* The present query's source, which all its pairs share. */
     const struct dl_query *query;
     uint32_t source_count; /* of window tokens */
@@ -137,11 +162,16 @@ struct dl_batch {
 /* Cuts a batch for `pairs_max` pairs out of the carve. */
 void dl_batch_carve(struct dl_batch *batch, struct dl_carve *carve,
                     const struct dl_network_config *config, const struct dl_encoding *encoding,
-                    uint32_t pairs_max);
+                    uint32_t pairs_max, enum dl_batch_form form);
 void dl_batch_clear(struct dl_batch *batch);
 /* Makes `query` the present one, until the next call. */
 void dl_batch_begin(struct dl_batch *batch, const struct dl_query *query);
 /* Appends candidate `index` of the present query. pairs < pairs_max. */
 void dl_batch_add(struct dl_batch *batch, uint32_t index, uint64_t place);
+/* The tokens of a window by itself, with elapsed times, lags and ages as of its
+ * newest event: token (n, layout.columns) but for the encodings' columns,
+ * elapsed (n), seen (n): how often each neighbour stands in it. Returns n ≤ W. */
+uint32_t dl_batch_window(const struct dl_batch *batch, const struct dl_batch_side *side,
+                         dl_real *token, dl_real *elapsed, uint16_t *seen);
 
 #endif

@@ -389,6 +389,7 @@ int dl_model_load_bytes(struct dl_slice bytes, const char *name, struct dl_model
     if (!status) status = check_sizes(&made->info, bytes, name, error);
     if (!status) status = read_encoding(tensors, &made->info, error);
     if (!status) status = read_network(tensors, &made->info, name, &made->network, error);
+    if (!status) made->info.config = *dl_network_get_config(made->network);
     if (!status) status = check_no_stray(tensors, made->network, name, error);
     if (!status)
         status = read_reference(tensors, name, &made->reference, &made->has_reference, error);

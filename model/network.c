@@ -22,7 +22,8 @@ const struct dl_network_config dl_network_config_default = {
     .dropout = 0.1f,
 };
 
-static const struct dl_architecture *const architectures[] = {&dl_architecture_diffdyg};
+static const struct dl_architecture *const architectures[] = {
+    &dl_architecture_diffdyg, &dl_architecture_diffdyg_cached, &dl_architecture_mlp};
 
 static const struct dl_architecture *find(const char *name)
 {
@@ -43,18 +44,21 @@ static int check_config(const struct dl_network_config *config, struct dl_error 
 {
     if (memchr(config->architecture, 0, sizeof config->architecture) == NULL ||
         find(config->architecture) == NULL)
-        return dl_error_set(error, DL_ERR_INVALID,
-                            "network: unknown architecture '%.31s'; use diffdyg",
-                            config->architecture);
+        return dl_error_set(
+            error, DL_ERR_INVALID,
+            "network: unknown architecture '%.31s'; use diffdyg, diffdyg-cached or mlp",
+            config->architecture);
     int status = check_range("window", config->window, 1, DL_WINDOW_MAX, error);
     if (!status) status = check_range("width", config->width, 8, 512, error);
-    if (!status) status = check_range("heads", config->heads, 1, 16, error);
-    if (!status) status = check_range("layers", config->layers, 1, DL_LAYERS_MAX, error);
+    const int has_layers = !status && find(config->architecture)->has_layers;
+    if (has_layers) status = check_range("heads", config->heads, 1, 16, error);
+    if (!status && has_layers)
+        status = check_range("layers", config->layers, 1, DL_LAYERS_MAX, error);
     if (!status)
         status =
             check_range("feature_count", config->feature_count, 0, DL_EVENT_FEATURES_MAX, error);
     if (status) return status;
-    if (config->width % (2 * config->heads) != 0)
+    if (has_layers && config->width % (2 * config->heads) != 0)
         return dl_error_set(error, DL_ERR_INVALID,
                             "network: width %u is not a multiple of twice the %u heads",
                             config->width, config->heads);
@@ -93,6 +97,10 @@ int dl_network_new(const struct dl_network_config *config, const struct dl_encod
     made->config = *config;
     made->encoding = *encoding;
     made->architecture = find(config->architecture);
+    if (!made->architecture->has_layers) {
+        made->config.layers = made->config.heads = 0;
+        made->config.differential = made->config.rope = made->config.time_encoding = 0;
+    }
     status = dl_kernels_choose(&made->kernels, error);
     if (status) goto fail;
     status = made->architecture->plan_new(made);
@@ -171,9 +179,9 @@ void dl_network_updated(struct dl_network *network)
 static void carve_all(const struct dl_network *network, struct dl_workspace *workspace,
                       struct dl_carve *carve)
 {
-    uint32_t rows = 2 * (network->config.window + 1);
-    uint32_t pairs = rows < DL_BATCH_ROWS ? DL_BATCH_ROWS / rows : 1;
-    dl_batch_carve(&workspace->batch, carve, &network->config, &network->encoding, pairs);
+    network->architecture->batch_carve(network, &workspace->batch, carve);
+    const uint32_t pairs = workspace->batch.pairs_max;
+    workspace->labels = dl_carve_take(carve, pairs, sizeof *workspace->labels);
     workspace->logits = dl_carve_take(carve, pairs, sizeof(dl_real));
     workspace->dlogits = dl_carve_take(carve, pairs, sizeof(dl_real));
     network->architecture->carve(network, workspace, carve);
@@ -206,6 +214,15 @@ void dl_workspace_free(struct dl_workspace *workspace)
     free(workspace);
 }
 
+void dl_dropout(const struct dl_network *network, uint64_t place, uint64_t block, size_t count,
+                dl_real *x)
+{
+    const uint32_t limit = (uint32_t)((double)network->config.dropout * 65536);
+    const dl_real scale = (dl_real)(65536.0 / (65536.0 - (double)limit));
+    uint32_t key = (uint32_t)(dl_mix64(place ^ dl_mix64(block + 1)) >> 32);
+    network->kernels->dropout(count, key, limit, scale, x);
+}
+
 /* ---- scoring and training ----------------------------------------------------- */
 
 static void clear_attention(struct dl_attention *attention, const struct dl_batch *batch,
@@ -215,7 +232,7 @@ static void clear_attention(struct dl_attention *attention, const struct dl_batc
         struct dl_attention *one = &attention[p];
         memset(one->entropy, 0, sizeof one->entropy);
         memset(one->top5_share, 0, sizeof one->top5_share);
-        one->tokens = batch->start[p + 1] - batch->start[p];
+        one->tokens = batch->tokens[p];
         if (one->tokens > one->token_capacity) continue;
         const size_t all = (size_t)layers * one->tokens;
         if (one->received) memset(one->received, 0, all * sizeof *one->received);
@@ -228,16 +245,18 @@ void dl_network_score(const struct dl_network *network, struct dl_workspace *wor
                       const struct dl_query *query, dl_real *logits, struct dl_attention *attention)
 {
     DL_CHECK(network->is_current);
+    const struct dl_architecture *architecture = network->architecture;
     struct dl_batch *batch = &workspace->batch;
     dl_batch_begin(batch, query);
     for (uint32_t first = 0; first < query->candidate_count; first += batch->pairs) {
         dl_batch_clear(batch);
-        for (uint32_t i = first; i < query->candidate_count && batch->pairs < batch->pairs_max; i++)
+        for (uint32_t i = first;
+             i < query->candidate_count && !architecture->batch_is_full(network, batch, 0); i++)
             dl_batch_add(batch, i, 0);
         struct dl_attention *observed = attention ? attention + first : NULL;
         if (observed)
             clear_attention(observed, batch, network->config.layers, network->config.heads);
-        network->architecture->forward(network, workspace, NULL, logits + first, observed);
+        architecture->forward(network, workspace, NULL, logits + first, observed);
     }
 }
 
@@ -252,13 +271,13 @@ static double cross_entropy(dl_real z, float y, dl_real weight, dl_real *slope)
 }
 
 static double train_batch(const struct dl_network *network, struct dl_workspace *workspace,
-                          const float *labels, dl_real pair_weight, const struct dl_pass *pass,
-                          dl_real *gradients)
+                          dl_real pair_weight, const struct dl_pass *pass, dl_real *gradients)
 {
     double loss = 0;
     network->architecture->forward(network, workspace, pass, workspace->logits, NULL);
     for (uint32_t p = 0; p < workspace->batch.pairs; p++)
-        loss += cross_entropy(workspace->logits[p], labels[p], pair_weight, &workspace->dlogits[p]);
+        loss += cross_entropy(workspace->logits[p], workspace->labels[p], pair_weight,
+                              &workspace->dlogits[p]);
     network->architecture->backward(network, workspace, pass, gradients);
     return loss;
 }
@@ -271,20 +290,18 @@ double dl_network_train(const struct dl_network *network, struct dl_workspace *w
     DL_CHECK(network->is_current);
     struct dl_batch *batch = &workspace->batch;
     const struct dl_pass pass = {.has_dropout = dropout_seed != 0 && network->config.dropout > 0};
-    float batch_labels[DL_BATCH_ROWS];
     double loss = 0;
     dl_batch_clear(batch);
     for (uint32_t q = 0; q < count; q++) {
         dl_batch_begin(batch, queries[q]);
         for (uint32_t i = 0; i < queries[q]->candidate_count; i++) {
-            batch_labels[batch->pairs] = labels[q][i];
+            workspace->labels[batch->pairs] = labels[q][i];
             dl_batch_add(batch, i, dl_draw64(dropout_seed, q, i));
-            if (batch->pairs < batch->pairs_max) continue;
-            loss += train_batch(network, workspace, batch_labels, pair_weight, &pass, gradients);
+            if (!network->architecture->batch_is_full(network, batch, 1)) continue;
+            loss += train_batch(network, workspace, pair_weight, &pass, gradients);
             dl_batch_clear(batch);
         }
     }
-    if (batch->pairs > 0)
-        loss += train_batch(network, workspace, batch_labels, pair_weight, &pass, gradients);
+    if (batch->pairs > 0) loss += train_batch(network, workspace, pair_weight, &pass, gradients);
     return loss;
 }

@@ -17,9 +17,10 @@
 #define DL_ARCHITECTURE_NAME_MAX 32
 #define DL_LAYERS_MAX 8
 
-/* Sizes and switches; everything that decides the parameters' shapes. */
+/* Sizes and switches; everything that decides the parameters' shapes. With "mlp",
+ * which has no layers, what shapes those is set to 0. */
 struct dl_network_config {
-    char architecture[DL_ARCHITECTURE_NAME_MAX]; /* "diffdyg" */
+    char architecture[DL_ARCHITECTURE_NAME_MAX]; /* "diffdyg", "diffdyg-cached", "mlp" */
     uint32_t window; /* W: interactions of each endpoint that the model reads, 1..DL_WINDOW_MAX */
     uint32_t width;  /* d, a multiple of 2·heads, 8..512 */
     uint32_t heads;  /* 1..16 */

@@ -496,7 +496,7 @@ static int prepare(struct trainer *trainer, struct dl_model_info *info, struct d
         dl_network_new(&info->config, &info->encoding,
                        dl_draw64(options->seed ^ STREAM_WEIGHTS, 0, 0), &trainer->network, error);
     if (status != DL_OK) return status;
-    dl_network_updated(trainer->network);
+    info->config = *dl_network_get_config(trainer->network);
     if (dl_parallel_new(options->threads, &trainer->parallel) != DL_OK)
         return dl_error_set(error, DL_ERR_UNAVAILABLE, "cannot start %u threads", options->threads);
     threads = dl_parallel_threads(trainer->parallel);

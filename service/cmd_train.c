@@ -105,7 +105,10 @@ static void help(void)
         "  --json                print one JSON object instead of a report\n"
         "\n"
         "Model:\n"
-        "  --architecture NAME   (%s)\n"
+        "  --architecture NAME   diffdyg: both windows of a pair attend to each other (default);\n"
+        "                        diffdyg-cached: each window by itself, which a service keeps\n"
+        "                        until it changes, then a small stage for the pair;\n"
+        "                        mlp: that stage alone\n"
         "  --attention KIND      differential (default) or softmax\n"
         "  --window N            interactions of each endpoint that it reads (%u)\n"
         "  --width N --layers N --heads N    (%u, %u, %u)\n"
@@ -123,8 +126,8 @@ static void help(void)
         "  --hold-out            keep a tenth of the nodes out of training, drawn by the seed, so\n"
         "                        that evaluate --setting inductive can measure unseen nodes\n"
         "\n",
-        n->architecture, n->window, n->width, n->layers, n->heads, (double)n->dropout, t->epochs,
-        t->positives, t->batch, t->rate, t->patience, t->validation_events);
+        n->window, n->width, n->layers, n->heads, (double)n->dropout, t->epochs, t->positives,
+        t->batch, t->rate, t->patience, t->validation_events);
     dl_flag_data_help(stdout);
 }
 
@@ -294,9 +297,10 @@ static void report_text(const struct dl_dataset *dataset, const struct dl_datase
            report->pairs_per_second);
     printf("validation  AP %.4f, AUC %.4f, MRR among 20 %.4f, calibration error %.4f\n",
            info->validation_ap, info->validation_auc, info->validation_mrr, info->validation_ece);
-    printf("attention   entropy by layer, 1 = uniform:");
-    for (uint32_t l = 0; l < info->config.layers; l++) printf(" %.3f", info->validation_entropy[l]);
-    printf("\nsaved       %s, version %s, %" PRIu64 " parameters\n", out, info->version,
+    if (info->config.layers) printf("attention   entropy by layer, 1 = uniform:");
+    for (uint32_t l = 0; l < info->config.layers; l++)
+        printf(" %.3f%s", info->validation_entropy[l], l + 1 < info->config.layers ? "" : "\n");
+    printf("saved       %s, version %s, %" PRIu64 " parameters\n", out, info->version,
            info->parameters);
     print_next(dataset, data, out);
 }

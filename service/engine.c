@@ -353,6 +353,7 @@ static int query_score(struct dl_engine *engine, struct item *item)
 static int query_attention(struct dl_engine *engine, struct item *item)
 {
     struct batch *b = &engine->batch;
+    if (dl_model_get_info(engine->model)->config.layers == 0) return DL_OK;
     if (item->seq % DL_WATCH_ATTENTION_EVERY || b->attention_count == b->attention_capacity)
         return DL_OK;
     struct dl_attention *attention = &b->attention_pool[b->attention_count++];

@@ -432,6 +432,10 @@ static int explain(void *context, const struct dl_backend_explain_request *reque
 {
     struct dl_engine *engine = context;
     struct job *job;
+    if (engine->model && dl_model_get_info(engine->model)->config.layers == 0)
+        return dl_error_set(error, DL_ERR_UNSUPPORTED,
+                            "the model (%s) has no attention to explain a score by",
+                            dl_model_get_info(engine->model)->config.architecture);
     int status = new_job(engine, backend_job, 2, finish_explain, &job, error);
     if (status != DL_OK) return status;
     struct dl_query *query = add_query(job, find_node(engine, request->src, 0),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Golden tensors for DiffDyG: an independent implementation in PyTorch.
+"""Golden tensors for the architectures: an independent implementation in PyTorch.
 
     make golden          (apt-get install python3-torch, or pip install torch)
     python3 tests/golden/diffdyg.py OUT_FOLDER
@@ -205,16 +205,21 @@ def token_columns(config, encoding, query, event, other_node):
 
 # ---- model ------------------------------------------------------------------
 
-def parameter_shapes(config, own_columns):
-    d, heads, maps = config["width"], config["heads"], 2 if config["differential"] else 1
+def token_shapes(config):
+    d = config["width"]
     tokens = 7 + config["features"] + 16 * config["time_encoding"] + 16 * config["cooccurrence"]
-    shapes = {"token.weight": (tokens, d), "token.bias": (1, d),
-              "self.weight": (own_columns, d), "self.bias": (1, d), "side": (2, d)}
+    shapes = {"token.weight": (tokens, d), "token.bias": (1, d)}
     if config["time_encoding"]:
         shapes.update({"time.frequency": (1, 16), "time.phase": (1, 16)})
     if config["cooccurrence"]:
         shapes.update({"cooccurrence.0.weight": (1, 16), "cooccurrence.0.bias": (1, 16),
                        "cooccurrence.1.weight": (16, 16), "cooccurrence.1.bias": (1, 16)})
+    return shapes
+
+
+def layer_shapes(config):
+    d, heads, maps = config["width"], config["heads"], 2 if config["differential"] else 1
+    shapes = {}
     for layer in range(config["layers"]):
         p = f"layer.{layer}."
         shapes[p + "attention_norm"] = (1, d)
@@ -224,8 +229,22 @@ def parameter_shapes(config, own_columns):
         shapes.update({p + "output.weight": (d, d), p + "mlp_norm": (1, d),
                        p + "mlp.0.weight": (d, 2 * d), p + "mlp.0.bias": (1, 2 * d),
                        p + "mlp.1.weight": (2 * d, d), p + "mlp.1.bias": (1, d)})
-    shapes.update({"final_norm": (1, d), "head.0.weight": (2 * d, d), "head.0.bias": (1, d),
-                   "head.1.weight": (d, 1), "head.1.bias": (1, 1)})
+    shapes["final_norm"] = (1, d)
+    return shapes
+
+
+def parameter_shapes(config, own_columns):
+    d, kind = config["width"], config["architecture"]
+    shapes = {} if kind == "mlp" else {**token_shapes(config), **layer_shapes(config)}
+    if kind == "diffdyg":
+        shapes.update({"self.weight": (own_columns, d), "self.bias": (1, d), "side": (2, d),
+                       "head.0.weight": (2 * d, d), "head.0.bias": (1, d),
+                       "head.1.weight": (d, 1), "head.1.bias": (1, 1)})
+    else:
+        columns = 2 * (own_columns + 2) + (3 * d if kind == "diffdyg-cached" else 0)
+        shapes.update({"pair.0.weight": (columns, 2 * d), "pair.0.bias": (1, 2 * d),
+                       "pair.1.weight": (2 * d, d), "pair.1.bias": (1, d),
+                       "pair.2.weight": (d, 1), "pair.2.bias": (1, 1)})
     return shapes
 
 
@@ -272,40 +291,31 @@ def watch_summary(watched):
     """Entropy over log n, share of the top 5 %, attention received, and that by head."""
     shares = torch.stack([m.abs() / m.abs().sum(1, keepdim=True) for m in watched])
     n = shares.shape[1]
-    entropy = -(shares * shares.log()).sum(2).mean() / math.log(n)
+    entropy = -(shares * shares.log()).sum(2).mean() / math.log(n) if n > 1 else 0
     top = shares.sort(2, descending=True).values[:, :, :math.ceil(0.05 * n)].sum(2).mean()
     return float(entropy), float(top), shares.mean((0, 1)), shares.mean(1).flatten()
 
 
-def score(config, encoding, p, query, index):
-    """The logit of candidate `index`, and the attention of each layer."""
-    sides = (query["source"], query["candidates"][index])
-    windows = [side["window"][:config["window"]] for side in sides]
-    peers = [[event["peer"] for event in window] for window in windows]
-    rows, positions = [], []
-    for s in range(2):
-        other = sides[1 - s]["node"]
-        own = node_columns(config, encoding, query, sides[s]) + pair_columns(
-            config, encoding, query, query["pairs"][index], s, peers[s], peers[1 - s], other)
-        rows.append(torch.tensor([float(x) for x in own]) @ p["self.weight"] + p["self.bias"][0] +
-                    p["side"][s])
-        positions.append(0)
-        for place, event in enumerate(windows[s]):
-            columns = [torch.tensor([float(x) for x in token_columns(config, encoding, query,
-                                                                      event, other)])]
-            if config["time_encoding"]:
-                since = min(1000, elapsed(encoding, query, event["time"]))
-                columns.append(torch.cos(p["time.frequency"][0] * since + p["time.phase"][0]))
-            if config["cooccurrence"]:
-                seen = 0
-                for t in range(2):
-                    count = torch.tensor([[math.log1p(peers[t].count(event["peer"]))]])
-                    hidden = F.relu(count @ p["cooccurrence.0.weight"] + p["cooccurrence.0.bias"])
-                    seen = seen + hidden @ p["cooccurrence.1.weight"] + p["cooccurrence.1.bias"]
-                columns.append(seen[0])
-            rows.append(torch.cat(columns) @ p["token.weight"] + p["token.bias"][0] + p["side"][s])
-            positions.append(place + 1)
-    x, positions = torch.stack(rows), torch.tensor(positions, dtype=torch.float64)
+def token(config, encoding, p, now, event, other_node, windows):
+    """A window token. `now`: what times are told against; windows: the peers of
+    those in which its neighbour is counted."""
+    columns = [torch.tensor([float(x) for x in token_columns(config, encoding, now, event,
+                                                              other_node)])]
+    if config["time_encoding"]:
+        since = min(1000, elapsed(encoding, now, event["time"]))
+        columns.append(torch.cos(p["time.frequency"][0] * since + p["time.phase"][0]))
+    if config["cooccurrence"]:
+        seen = 0
+        for peers in windows:
+            count = torch.tensor([[math.log1p(peers.count(event["peer"]))]])
+            hidden = F.relu(count @ p["cooccurrence.0.weight"] + p["cooccurrence.0.bias"])
+            seen = seen + hidden @ p["cooccurrence.1.weight"] + p["cooccurrence.1.bias"]
+        columns.append(seen[0])
+    return torch.cat(columns) @ p["token.weight"] + p["token.bias"][0]
+
+
+def layers(config, p, x, positions):
+    """x (n, d) through the layers and the final norm, and the attention of each."""
     summaries = []
     for layer in range(config["layers"]):
         watch, name = [], f"layer.{layer}."
@@ -314,11 +324,77 @@ def score(config, encoding, p, query, index):
         hidden = rms(x) * p[name + "mlp_norm"] @ p[name + "mlp.0.weight"] + p[name + "mlp.0.bias"]
         hidden = F.gelu(hidden, approximate="tanh")
         x = x + hidden @ p[name + "mlp.1.weight"] + p[name + "mlp.1.bias"]
-    x = rms(x) * p["final_norm"]
+    return rms(x) * p["final_norm"], summaries
+
+
+def score_joint(config, encoding, p, query, sides, windows, peers, own):
+    rows, positions = [], []
+    for s in range(2):
+        rows.append(own[s] @ p["self.weight"] + p["self.bias"][0] + p["side"][s])
+        positions.append(0)
+        for place, event in enumerate(windows[s]):
+            rows.append(token(config, encoding, p, query, event, sides[1 - s]["node"], peers) +
+                        p["side"][s])
+            positions.append(place + 1)
+    x, summaries = layers(config, p, torch.stack(rows), torch.tensor(positions, dtype=torch.float64))
     n = 1 + len(windows[0])
     both = torch.cat([x[:n].mean(0), x[n:].mean(0)])
     hidden = F.gelu(both @ p["head.0.weight"] + p["head.0.bias"][0], approximate="tanh")
     return (hidden @ p["head.1.weight"] + p["head.1.bias"][0])[0], summaries
+
+
+def encode(config, encoding, p, window):
+    """A window by itself, told as of its newest event."""
+    peers, newest = [event["peer"] for event in window], window[0]
+    now = {"time": newest["time"], "ordinal": newest["ordinal"], "events": newest["seq"] + 1}
+    rows = [token(config, encoding, p, now, event, None, [peers]) for event in window]
+    x, summaries = layers(config, p, torch.stack(rows), torch.arange(float(len(rows))))
+    return x.mean(0), summaries
+
+
+def score_two_stage(config, encoding, p, query, windows, own):
+    inputs, summaries = list(own), []
+    for window in windows:
+        newest = window[0] if window else None
+        inputs.append(torch.tensor([L(elapsed(encoding, query, newest["time"])),
+                                    L(query["events"] - newest["seq"]) if config["arrival_age"]
+                                    else 0.0] if newest else [0.0, 0.0]))
+    if config["architecture"] == "diffdyg-cached":
+        d = config["width"]
+        both = [encode(config, encoding, p, window) if window else (torch.zeros(d), None)
+                for window in windows]
+        u, v = both[0][0], both[1][0]
+        inputs = [u, v, u * v] + inputs
+        for layer in range(config["layers"]):
+            at = [summary[layer] if summary else None for _, summary in both]
+            there = [one for one in at if one]
+            alone, heads = torch.zeros(1), config["heads"]
+            received, by_head = [], [[] for _ in range(heads)]
+            for one in at:
+                received += [alone] + ([one[2] / len(there)] if one else [])
+                for h in range(heads):
+                    by_head[h] += [alone] + (
+                        [one[3].view(heads, -1)[h] / len(there)] if one else [])
+            summaries.append((sum(one[0] for one in there) / len(there),
+                              sum(one[1] for one in there) / len(there), torch.cat(received),
+                              torch.cat([x for head in by_head for x in head])))
+    x = torch.cat(inputs)
+    for i in range(2):
+        x = F.gelu(x @ p[f"pair.{i}.weight"] + p[f"pair.{i}.bias"][0], approximate="tanh")
+    return (x @ p["pair.2.weight"] + p["pair.2.bias"][0])[0], summaries
+
+
+def score(config, encoding, p, query, index):
+    """The logit of candidate `index`, and the attention of each layer."""
+    sides = (query["source"], query["candidates"][index])
+    windows = [side["window"][:config["window"]] for side in sides]
+    peers = [[event["peer"] for event in window] for window in windows]
+    own = [torch.tensor([float(x) for x in node_columns(config, encoding, query, sides[s]) +
+                         pair_columns(config, encoding, query, query["pairs"][index], s, peers[s],
+                                      peers[1 - s], sides[1 - s]["node"])]) for s in range(2)]
+    if config["architecture"] == "diffdyg":
+        return score_joint(config, encoding, p, query, sides, windows, peers, own)
+    return score_two_stage(config, encoding, p, query, windows, own)
 
 
 def forward(config, encoding, p, queries):
@@ -412,18 +488,20 @@ def make(path, config, seed):
         loss.backward()
         if step == 0:
             tensors["logits"] = logits.detach().numpy()[None, :]
-            tensors["entropy"] = numpy.array([[s[0] for s in pair] for pair in summaries])
-            tensors["top5_share"] = numpy.array([[s[1] for s in pair] for pair in summaries])
-            received = [torch.cat([s[2] for s in pair]) for pair in summaries]
-            tensors["received"] = torch.cat(received).numpy()[None, :]
-            by_head = [torch.cat([s[3] for s in pair]) for pair in summaries]
-            tensors["received_by_head"] = torch.cat(by_head).numpy()[None, :]
+            if config["layers"]:
+                tensors["entropy"] = numpy.array([[s[0] for s in pair] for pair in summaries])
+                tensors["top5_share"] = numpy.array([[s[1] for s in pair] for pair in summaries])
+                received = [torch.cat([s[2] for s in pair]) for pair in summaries]
+                tensors["received"] = torch.cat(received).numpy()[None, :]
+                by_head = [torch.cat([s[3] for s in pair]) for pair in summaries]
+                tensors["received_by_head"] = torch.cat(by_head).numpy()[None, :]
             tensors.update({"gradient/" + name: as32(value.grad) for name, value in p.items()})
         torch.nn.utils.clip_grad_norm_(list(p.values()), 1.0)
         optimizer.step()
     tensors["losses"] = numpy.array([losses])
     tensors.update({"end/" + name: as32(value) for name, value in p.items()})
-    metadata = {key: str(int(value)) for key, value in config.items()}
+    metadata = {key: value if key == "architecture" else str(int(value))
+                for key, value in config.items()}
     metadata.update({"gap": str(encoding["gap"]), "mean": str(encoding["mean"]),
                      "sd": str(encoding["sd"]), "seed": str(seed), "torch": torch.__version__})
     write_safetensors(path, tensors, metadata)
@@ -432,12 +510,16 @@ def make(path, config, seed):
 
 def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
-    config = {"window": 6, "width": 12, "heads": 2, "layers": 2, "features": 2, "differential": 1,
-              "rope": 1, "time_encoding": 1, "cooccurrence": 1, "pair_memory": 1, "arrival_age": 1}
-    make(os.path.join(folder, "diffdyg.safetensors"), config, 1)
-    config = dict(config, width=8, layers=1, features=0, differential=0, rope=0, time_encoding=0,
-                  cooccurrence=0, pair_memory=0, arrival_age=0)
-    make(os.path.join(folder, "diffdyg_softmax.safetensors"), config, 2)
+    config = {"architecture": "diffdyg", "window": 6, "width": 12, "heads": 2, "layers": 2,
+              "features": 2, "differential": 1, "rope": 1, "time_encoding": 1, "cooccurrence": 1,
+              "pair_memory": 1, "arrival_age": 1}
+    bare = {"features": 0, "differential": 0, "rope": 0, "time_encoding": 0, "cooccurrence": 0,
+            "pair_memory": 0, "arrival_age": 0}
+    path = lambda name: os.path.join(folder, name + ".safetensors")
+    make(path("diffdyg"), config, 1)
+    make(path("diffdyg_softmax"), dict(config, width=8, layers=1, **bare), 2)
+    make(path("diffdyg_cached"), dict(config, architecture="diffdyg-cached"), 3)
+    make(path("mlp"), dict(config, architecture="mlp", layers=0), 4)
 
 
 if __name__ == "__main__":

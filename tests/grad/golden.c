@@ -20,3 +20,13 @@ Test(golden, softmax_attention_without_encodings)
 {
     check("tests/golden/diffdyg_softmax.safetensors");
 }
+
+Test(golden, windows_encoded_apart_and_a_pair_stage)
+{
+    check("tests/golden/diffdyg_cached.safetensors");
+}
+
+Test(golden, the_pair_stage_alone)
+{
+    check("tests/golden/mlp.safetensors");
+}

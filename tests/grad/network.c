@@ -163,3 +163,28 @@ Test(network_gradient, of_several_batches_and_wide_heads)
     config.layers = 1;
     check(config, 0, 7);
 }
+
+Test(network_gradient, of_windows_encoded_apart)
+{
+    struct dl_network_config config = small();
+    strcpy(config.architecture, "diffdyg-cached");
+    check(config, 0, 1);
+}
+
+Test(network_gradient, of_windows_encoded_apart_under_dropout_in_several_batches)
+{
+    struct dl_network_config config = small();
+    strcpy(config.architecture, "diffdyg-cached");
+    config.window = 40; /* three windows a batch */
+    config.dropout = 0.3f;
+    config.differential = 0;
+    check(config, 77, 7);
+}
+
+Test(network_gradient, of_the_pair_stage_alone)
+{
+    struct dl_network_config config = small();
+    strcpy(config.architecture, "mlp");
+    config.dropout = 0.3f;
+    check(config, 77, 1);
+}

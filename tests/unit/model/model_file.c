@@ -150,9 +150,20 @@ Test(model, may_have_no_reference)
     dl_model_unref(model);
 }
 
-Test(model, is_refused_when_cut_short_anywhere)
+/* Saves a network of that architecture in place of the suite's. */
+static void save_as(const char *architecture)
 {
+    struct dl_error error;
+    dl_network_free(network);
+    strcpy(info.config.architecture, architecture);
+    cr_assert_eq(dl_network_new(&info.config, &info.encoding, 11, &network, &error), DL_OK, "%s",
+                 error.text);
+    info.config = *dl_network_get_config(network);
     save();
+}
+
+static void refuses_any_part(void)
+{
     struct dl_buf bytes = file_bytes();
     for (size_t size = 0; size < bytes.size; size += size < 6000 ? 1 : 997) {
         struct dl_model *model;
@@ -165,6 +176,16 @@ Test(model, is_refused_when_cut_short_anywhere)
         free(exact);
     }
     dl_buf_free(&bytes);
+}
+
+Test(model, is_refused_when_cut_short_anywhere)
+{
+    save();
+    refuses_any_part();
+    save_as("diffdyg-cached");
+    refuses_any_part();
+    save_as("mlp");
+    refuses_any_part();
 }
 
 /* Loads the saved file with the first `from` replaced by `to` of equal length. */
@@ -209,9 +230,26 @@ Test(model, is_refused_with_metadata_that_does_not_fit)
     refuses_edit("age,novelty", ",agenovelty", DL_ERR_CORRUPT, "drift.names");
 }
 
-Test(model, is_refused_with_weights_that_are_not_numbers)
+Test(model, of_two_stages_comes_back_or_is_refused)
 {
-    save();
+    save_as("diffdyg-cached");
+    dl_model_unref(load());
+    refuses_edit("\"width\":\"32\"", "\"width\":\"40\"", DL_ERR_CORRUPT, "shape");
+    refuses_edit("\"layers\":\"2\"", "\"layers\":\"0\"", DL_ERR_CORRUPT, "shape");
+    refuses_edit("\"heads\":\"2\"", "\"heads\":\"0\"", DL_ERR_CORRUPT, "heads is 0");
+    refuses_edit("\"pair.0.bias\"", "\"pair.9.bias\"", DL_ERR_CORRUPT, "pair.0.bias is missing");
+    save_as("mlp");
+    struct dl_model *model = load();
+    cr_expect_eq(dl_model_get_info(model)->config.layers, 0);
+    dl_model_unref(model);
+    refuses_edit("\"width\":\"32\"", "\"width\":\"40\"", DL_ERR_CORRUPT, "shape");
+    refuses_edit("\"layers\":\"0\"", "\"layers\":\"9\"", DL_ERR_CORRUPT, "layers 9");
+    refuses_edit("\"layers\":\"0\"", "\"layers\":\"1\"", DL_ERR_CORRUPT, "shape");
+    refuses_edit("\"architecture\":\"mlp\"", "\"architecture\":\"mpl\"", DL_ERR_CORRUPT, "mpl");
+}
+
+static void refuses_infinity(const char *message)
+{
     struct dl_buf bytes = file_bytes();
     struct dl_reader reader = dl_reader_of(dl_buf_slice(&bytes));
     size_t header = (size_t)dl_read_u64(&reader);
@@ -220,8 +258,18 @@ Test(model, is_refused_with_weights_that_are_not_numbers)
     struct dl_error error;
     memcpy(bytes.data + 8 + header + 40, &infinite, 4);
     cr_expect_eq(dl_model_load_bytes(dl_buf_slice(&bytes), "m", &model, &error), DL_ERR_CORRUPT);
-    cr_expect_str_eq(error.text, "m: token.weight: value 10 is not a finite number");
+    cr_expect_str_eq(error.text, message);
     dl_buf_free(&bytes);
+}
+
+Test(model, is_refused_with_weights_that_are_not_numbers)
+{
+    save();
+    refuses_infinity("m: token.weight: value 10 is not a finite number");
+    save_as("diffdyg-cached");
+    refuses_infinity("m: token.weight: value 10 is not a finite number");
+    save_as("mlp");
+    refuses_infinity("m: pair.0.weight: value 10 is not a finite number");
 }
 
 Test(model, is_not_written_when_training_diverged)

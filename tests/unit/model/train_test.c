@@ -68,13 +68,14 @@ Test(train, learns_communities)
     dl_dataset_free(d);
 }
 
-Test(train, gives_the_same_weights_for_any_number_of_threads)
+static void same_for_any_threads(const char *architecture)
 {
     struct dl_dataset *d = feed_communities(2000, 5);
     struct dl_train_options options = small();
     struct dl_model_info info[3];
     struct dl_network *network[3];
     static const uint32_t threads[3] = {1, 2, 5};
+    strcpy(options.network.architecture, architecture);
     options.epochs = 2;
     for (int i = 0; i < 3; i++) {
         options.threads = threads[i];
@@ -93,6 +94,13 @@ Test(train, gives_the_same_weights_for_any_number_of_threads)
     dl_network_free(other);
     for (int i = 0; i < 3; i++) dl_network_free(network[i]);
     dl_dataset_free(d);
+}
+
+Test(train, gives_the_same_weights_for_any_number_of_threads)
+{
+    same_for_any_threads("diffdyg");
+    same_for_any_threads("diffdyg-cached");
+    same_for_any_threads("mlp");
 }
 
 Test(train, works_with_fewer_events_than_it_may_take)

@@ -11,7 +11,7 @@ Q       := $(if $(V),,@)
 
 # ---- what it is built with -------------------------------------------------
 
-PKGS      := rdkafka libuv sqlite3 libprotobuf-c libnghttp2 libmicrohttpd openssl yaml-0.1 yajl zlib libcurl
+PKGS      := rdkafka libuv sqlite3 libprotobuf-c libnghttp2 libmicrohttpd openssl yaml-0.1 yajl zlib libcurl gnutls
 ifneq ($(filter-out help deps deps-% fmt,$(or $(MAKECMDGOALS),all)),)
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 PKG_LIBS   := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm -lpthread

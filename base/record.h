@@ -65,18 +65,27 @@ enum dl_alert_kind {
     DL_ALERT_QUALITY_DROP = 3,
     DL_ALERT_SURPRISE = 4,
     DL_ALERT_FEED_STALLED = 5,
-    DL_ALERT_FEED_FAST = 6
+    DL_ALERT_FEED_FAST = 6,
+    DL_ALERT_REFERENCE_RENEWED = 7 /* an act, told once, never cleared */
 };
+
+enum dl_alert_severity { DL_SEVERITY_INFO = 1, DL_SEVERITY_WARNING = 2, DL_SEVERITY_CRITICAL = 3 };
 
 struct dl_alert_feature {
     const char *name;
     double share;       /* of the statistic */
     double before, now; /* means */
+    /* Histograms: shares of the reference's and of the window's rows in equal
+     * bins from low to high; the outer ones also hold what lies beyond. */
+    double low, high;
+    uint32_t before_bins, now_bins; /* equal, or 0 */
+    const float *before_histogram, *now_histogram;
 };
 
 struct dl_alert {
     uint64_t number; /* counts alerts of this feed, raised and cleared alike, from 1 */
     enum dl_alert_kind kind;
+    enum dl_alert_severity severity;      /* cleared: that with which it was raised */
     int raised;                           /* 1 raised, 0 cleared */
     int64_t time;                         /* event time */
     uint64_t seq;                         /* index of the event at which it was decided */

@@ -4,7 +4,7 @@
 DEBS := gcc make pkg-config python3 protobuf-compiler protobuf-c-compiler \
   librdkafka-dev libuv1-dev libsqlite3-dev libprotobuf-c-dev libnghttp2-dev \
   libmicrohttpd-dev libssl-dev libyaml-dev libyajl-dev zlib1g-dev \
-  libcurl4-openssl-dev
+  libcurl4-openssl-dev libgnutls28-dev
 DEBS_TEST  := libcriterion-dev python3-pytest python3-grpcio python3-grpc-tools \
   python3-numpy python3-confluent-kafka clang-format
 DEBS_KAFKA := $(if $(shell command -v java),,openjdk-17-jre-headless) \

@@ -25,6 +25,7 @@ THIRD_PARTY = {
     r"librdkafka/.*": r"service/kafka_.*",
     r"nghttp2/.*": r"service/h2[a-z_0-9]*\.c",
     r"microhttpd\.h": r"service/http.*",
+    r"gnutls/.*": r"service/http_tls\.c",
     r"yaml\.h": r"service/config_yaml\.c",
     r"yajl/.*": r"(proto|service)/[a-z_0-9]*json[a-z_0-9]*\.c|model/safetensors.*\.c",
     r"openssl/.*": r"service/tls[a-z_0-9]*\.c|base/digest\.c",

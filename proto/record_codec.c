@@ -89,6 +89,10 @@ static const struct dl_field alert_feature_fields[] = {
     {DL_FIELD(2, DOUBLE, share)},
     {DL_FIELD(3, DOUBLE, before)},
     {DL_FIELD(4, DOUBLE, now)},
+    {DL_FIELD(5, DOUBLE, low)},
+    {DL_FIELD(6, DOUBLE, high)},
+    {DL_LIST(7, FLOATS, before_histogram, before_bins)},
+    {DL_LIST(8, FLOATS, now_histogram, now_bins)},
 };
 #undef T
 const struct dl_message_type dl_alert_feature_type =
@@ -101,7 +105,12 @@ static const struct dl_enum_name kind_names[] = {
     {DL_ALERT_QUALITY_DROP, "quality_drop"},
     {DL_ALERT_SURPRISE, "surprise"},
     {DL_ALERT_FEED_STALLED, "feed_stalled"},
-    {DL_ALERT_FEED_FAST, "feed_fast"}};
+    {DL_ALERT_FEED_FAST, "feed_fast"},
+    {DL_ALERT_REFERENCE_RENEWED, "reference_renewed"}};
+static const struct dl_enum_name severity_names[] = {{0, "unspecified"},
+                                                     {DL_SEVERITY_INFO, "info"},
+                                                     {DL_SEVERITY_WARNING, "warning"},
+                                                     {DL_SEVERITY_CRITICAL, "critical"}};
 #define T struct dl_alert
 static const struct dl_field alert_fields[] = {
     {DL_FIELD(1, U64, number)},
@@ -118,6 +127,8 @@ static const struct dl_field alert_fields[] = {
     {DL_FIELD(12, STRING, node)},
     {DL_FIELD(13, STRING, model_version)},
     {DL_FIELD(14, MESSAGE, position), .type = &dl_position_type},
+    {DL_FIELD(15, ENUM, severity), .enum_names = severity_names,
+     .enum_count = DL_TABLE_COUNT(severity_names)},
 };
 #undef T
 const struct dl_message_type dl_alert_type =
@@ -213,6 +224,13 @@ int dl_record_decode_dead_letter(struct dl_slice bytes, struct dl_dead_letter *l
     if (!letter->reason) letter->reason = "";
     if (!letter->field) letter->field = "";
     return status;
+}
+
+const char *dl_alert_severity_name(enum dl_alert_severity severity)
+{
+    for (size_t i = 1; i < DL_TABLE_COUNT(severity_names); i++)
+        if (severity_names[i].value == (uint32_t)severity) return severity_names[i].name;
+    return "unknown";
 }
 
 const char *dl_alert_kind_name(enum dl_alert_kind kind)

@@ -34,6 +34,8 @@ int dl_record_decode_dead_letter(struct dl_slice bytes, struct dl_dead_letter *l
 
 /* "temporal_shift", "attention_dispersion", ...; "unknown" for another value. */
 const char *dl_alert_kind_name(enum dl_alert_kind kind);
+/* "info", "warning" or "critical". */
+const char *dl_alert_severity_name(enum dl_alert_severity severity);
 
 /* The tables, for dl_message_json, dl_message_to_json and messages that hold
  * records. */

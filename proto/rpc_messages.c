@@ -215,13 +215,21 @@ static const struct dl_field drift_response_fields[] = {
     {DL_FIELD(14, U64, events)},
     {DL_FIELD(15, I64, time)},
     {DL_FIELD(16, CSTRING, time_unit)},
+    {DL_FIELD(17, DOUBLE, run_length_asked)},
+    {DL_FIELD(18, DOUBLE, run_length_achieved)},
+    {DL_FIELD(19, CSTRING, warning)},
 };
 #undef T
 const struct dl_message_type dl_msg_drift_response_type =
     DL_TYPE(PACKAGE "GetDriftResponse", struct dl_msg_drift_response, drift_response_fields);
 
-const struct dl_message_type dl_msg_renew_request_type = {.name = PACKAGE "RenewReferenceRequest",
-                                                          .size = sizeof(struct dl_msg_empty)};
+#define T struct dl_msg_renew_request
+static const struct dl_field renew_request_fields[] = {
+    {DL_FIELD(1, STRING, reason), .limit = DL_MSG_REASON_BYTES_MAX},
+};
+#undef T
+const struct dl_message_type dl_msg_renew_request_type =
+    DL_TYPE(PACKAGE "RenewReferenceRequest", struct dl_msg_renew_request, renew_request_fields);
 
 #define T struct dl_msg_renew_response
 static const struct dl_field renew_response_fields[] = {

@@ -178,6 +178,14 @@ struct dl_msg_drift_response {
     uint64_t events;
     int64_t time;
     const char *time_unit;
+    double run_length_asked, run_length_achieved;
+    const char *warning;
+};
+
+#define DL_MSG_REASON_BYTES_MAX 120
+
+struct dl_msg_renew_request {
+    struct dl_slice reason;
 };
 
 struct dl_msg_renew_response {

@@ -87,6 +87,13 @@ struct dl_backend_drift_request {
     uint32_t alerts_max; /* 1..DL_BACKEND_ALERTS_MAX */
 };
 
+#define DL_BACKEND_REASON_BYTES_MAX 120
+
+struct dl_backend_renew_request {
+    const char *by;         /* who asks, as far as the caller knows: "rpc 10.0.0.7:4711" */
+    struct dl_slice reason; /* why, in their words: at most DL_BACKEND_REASON_BYTES_MAX; or empty */
+};
+
 struct dl_backend_ingest_request {
     uint32_t event_count; /* 1..DL_BACKEND_INGEST_MAX */
     const struct dl_edge_event *events;
@@ -166,10 +173,12 @@ struct dl_backend_drift {
     uint32_t reference_size; /* rows */
     int alert_raised;        /* a temporal-shift alert stands */
     uint32_t feature_count;
-    const struct dl_alert_feature *features;  /* all, the one that moved most first */
-    const struct dl_backend_quality *quality; /* NULL: predict.quality is off */
+    const struct dl_alert_feature *features; /* all, the one that moved most first */
+    const char *warning; /* why the run length cannot be promised, or "" (NULL too) */
+    double run_length_asked, run_length_achieved; /* events between false alarms */
+    const struct dl_backend_quality *quality;     /* NULL: predict.quality is off */
     uint32_t alert_count;
-    const struct dl_alert *alerts; /* newest first */
+    const struct dl_alert *alerts; /* of all kinds, newest first */
     const char *reference_origin;  /* "model", "renewed" or "" */
     uint64_t reference_seq;        /* index of the event at which it was renewed */
     uint64_t seq;                  /* events of the state */
@@ -252,7 +261,8 @@ struct dl_backend {
                    struct dl_backend_job *job, struct dl_error *error);
     int (*get_drift)(void *context, const struct dl_backend_drift_request *request,
                      struct dl_backend_job *job, struct dl_error *error);
-    int (*renew_reference)(void *context, struct dl_backend_job *job, struct dl_error *error);
+    int (*renew_reference)(void *context, const struct dl_backend_renew_request *request,
+                           struct dl_backend_job *job, struct dl_error *error);
     int (*get_model)(void *context, struct dl_backend_job *job, struct dl_error *error);
     int (*forget)(void *context, const struct dl_backend_forget_request *request,
                   struct dl_backend_job *job, struct dl_error *error);

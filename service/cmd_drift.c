@@ -58,7 +58,7 @@ static void help(void)
     const struct dl_drift_config *d = &dl_drift_config_default;
     printf(
         "usage: driftline drift FILE [flags]\n"
-        "       driftline drift --renew [--server HOST:PORT]\n"
+        "       driftline drift --renew [--reason TEXT] [--server HOST:PORT]\n"
         "\n"
         "Compares two spans of a recorded feed by the features that the service watches: the\n"
         "maximum mean discrepancy (MMD) between them with its p-value, and how far each\n"
@@ -66,7 +66,8 @@ static void help(void)
         "before as its reference, and lists the alerts that it would have raised.\n"
         "\n"
         "With --renew: a running service takes its recent span as the new reference, and an\n"
-        "alert that stands is cleared (flags as for driftline query).\n"
+        "alert that stands is cleared; the alert history says who did it, and why (flags as\n"
+        "for driftline query).\n"
         "\n"
         "  driftline simulate --out events.csv --shift communities@40000\n"
         "  driftline drift events.csv --plot drift.svg\n"

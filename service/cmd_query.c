@@ -10,7 +10,7 @@
 #include "service/rpc_flags.h"
 #include "service/suggest.h"
 
-enum { K = 1, CANDIDATES, ONLY, TIME, LIMIT, PER_HEAD, ALERTS, YES, JSON, HELP };
+enum { K = 1, CANDIDATES, ONLY, TIME, LIMIT, PER_HEAD, ALERTS, REASON, YES, JSON, HELP };
 
 static const struct option long_options[] = {{"k", required_argument, NULL, K},
                                              {"candidates", required_argument, NULL, CANDIDATES},
@@ -19,6 +19,7 @@ static const struct option long_options[] = {{"k", required_argument, NULL, K},
                                              {"limit", required_argument, NULL, LIMIT},
                                              {"per-head", no_argument, NULL, PER_HEAD},
                                              {"alerts", required_argument, NULL, ALERTS},
+                                             {"reason", required_argument, NULL, REASON},
                                              {"yes", no_argument, NULL, YES},
                                              {"json", no_argument, NULL, JSON},
                                              {"help", no_argument, NULL, HELP},
@@ -28,7 +29,7 @@ static const struct option long_options[] = {{"k", required_argument, NULL, K},
 struct arguments {
     struct dl_rpc_flags rpc;
     uint64_t k, limit, alerts;
-    const char *candidates;
+    const char *candidates, *reason;
     int only, has_time, per_head, yes, json;
     int64_t time;
     int count; /* words after the subcommand */
@@ -41,6 +42,7 @@ union request {
     struct dl_msg_window_request window;
     struct dl_msg_explain_request explain;
     struct dl_msg_drift_request drift;
+    struct dl_msg_renew_request renew;
     struct dl_msg_forget_request forget;
     struct dl_msg_empty empty;
     struct dl_msg_health_request health;
@@ -129,6 +131,13 @@ static int make_forget(const struct arguments *a, struct dl_arena *arena, union 
     (void)arena;
     request->forget.node = word(a, 0);
     if (a->count > 1) request->forget.peer = word(a, 1);
+    return DL_OK;
+}
+
+static int make_renew(const struct arguments *a, struct dl_arena *arena, union request *request)
+{
+    (void)arena;
+    if (a->reason) request->renew.reason = dl_slice_text(a->reason);
     return DL_OK;
 }
 
@@ -235,7 +244,7 @@ static const struct subject {
     {"health", "", "whether the service makes progress (exit code 1: it does not)", 0, 0, 0,
      DL_METHOD_HEALTH_CHECK, make_nothing, show_health},
     {"renew", "", "take the recent span as the new drift reference", 0, 0, 0,
-     DL_METHOD_RENEW_REFERENCE, make_nothing, show_renew},
+     DL_METHOD_RENEW_REFERENCE, make_renew, show_renew},
     {"forget", "NODE [PEER] --yes", "forget a node, or the edges between two, everywhere", 1, 2, 0,
      DL_METHOD_FORGET, make_forget, show_forget},
 };
@@ -267,6 +276,7 @@ static void help(void)
            "  --limit N             window, explain: show at most so many\n"
            "  --per-head            explain: also by layer and head\n"
            "  --alerts N            drift: so many recent alerts (%d)\n"
+           "  --reason TEXT         renew: why, for the alert history\n"
            "  --yes                 forget: do it\n"
            "  --json                print the answer as one JSON object\n",
            DL_MSG_K_DEFAULT, DL_MSG_K_MAX, DL_MSG_ALERTS_DEFAULT);
@@ -306,6 +316,9 @@ static int take_flag(int code, char *value, void *context, struct dl_error *erro
         return DL_OK;
     case ALERTS:
         return dl_flag_uint("alerts", value, 1, DL_MSG_ALERTS_MAX, &a->alerts, error);
+    case REASON:
+        a->reason = value;
+        return DL_OK;
     case YES:
         a->yes = 1;
         return DL_OK;

@@ -125,6 +125,7 @@ struct dl_config {
     } rpc;
     struct {
         char *listen; /* "" when it is off */
+        char *tls_cert, *tls_key, *tls_ca, *tokens_file;
         enum dl_plain_text plain_text;
         uint64_t connections_max;
     } http;

@@ -95,10 +95,9 @@ static void finish_listen(struct dl_config *config, const char *section, char *l
         problem_at(config, key, remedy);
     } else if (!is_loopback(listen) && !tls && plain_text == DL_PLAIN_LOOPBACK) {
         snprintf(remedy, sizeof remedy,
-                 "\"%.60s\" is not a loopback address and would be plain text; %sset "
-                 "%s.plain_text to anywhere if that is meant",
-                 listen, strcmp(section, "rpc") == 0 ? "set rpc.tls_cert and rpc.tls_key, or " : "",
-                 section);
+                 "\"%.60s\" is not a loopback address and would be plain text; set %s.tls_cert and "
+                 "%s.tls_key, or set %s.plain_text to anywhere if that is meant",
+                 listen, section, section, section);
         problem_at(config, key, remedy);
     }
 }
@@ -181,18 +180,39 @@ static void finish_outputs(struct dl_config *config)
         problem_at(config, "predict.top_k", "is larger than predict.candidates_max");
 }
 
+/* Whether a server has TLS; certificate and key go together. */
+static bool finish_tls(struct dl_config *config, const char *section, const char *cert,
+                       const char *key, const char *ca)
+{
+    char name[32], remedy[120];
+    if (*cert && !*key) {
+        snprintf(name, sizeof name, "%s.tls_key", section);
+        snprintf(remedy, sizeof remedy, "is needed beside %s.tls_cert", section);
+        problem_at(config, name, remedy);
+    }
+    if (*key && !*cert) {
+        snprintf(name, sizeof name, "%s.tls_cert", section);
+        snprintf(remedy, sizeof remedy, "is needed beside %s.tls_key", section);
+        problem_at(config, name, remedy);
+    }
+    if (*ca && !(*cert && *key)) {
+        snprintf(name, sizeof name, "%s.tls_ca", section);
+        snprintf(remedy, sizeof remedy,
+                 "asks for client certificates, which need %s.tls_cert and %s.tls_key", section,
+                 section);
+        problem_at(config, name, remedy);
+    }
+    return *cert && *key;
+}
+
 static void finish_servers(struct dl_config *config)
 {
-    bool tls = *config->rpc.tls_cert && *config->rpc.tls_key;
-    if (*config->rpc.tls_cert && !*config->rpc.tls_key)
-        problem_at(config, "rpc.tls_key", "is needed beside rpc.tls_cert");
-    if (*config->rpc.tls_key && !*config->rpc.tls_cert)
-        problem_at(config, "rpc.tls_cert", "is needed beside rpc.tls_key");
-    if (*config->rpc.tls_ca && !tls)
-        problem_at(config, "rpc.tls_ca",
-                   "asks for client certificates, which need rpc.tls_cert and rpc.tls_key");
-    finish_listen(config, "rpc", config->rpc.listen, config->rpc.plain_text, tls);
-    finish_listen(config, "http", config->http.listen, config->http.plain_text, false);
+    bool rpc =
+        finish_tls(config, "rpc", config->rpc.tls_cert, config->rpc.tls_key, config->rpc.tls_ca);
+    bool http = finish_tls(config, "http", config->http.tls_cert, config->http.tls_key,
+                           config->http.tls_ca);
+    finish_listen(config, "rpc", config->rpc.listen, config->rpc.plain_text, rpc);
+    finish_listen(config, "http", config->http.listen, config->http.plain_text, http);
 }
 
 static void finish_drift(struct dl_config *config)

@@ -192,9 +192,7 @@ int dl_drift_monitor_make(const struct dl_drift_config *config, struct dl_drift_
     m->bins = calloc((size_t)resolved.window * DL_DRIFT_COLUMNS, sizeof *m->bins);
     m->history = calloc(DL_DRIFT_HISTORY_KEPT, sizeof *m->history);
     m->history_view = calloc(DL_DRIFT_HISTORY_KEPT, sizeof *m->history_view);
-    m->kept = calloc(DL_DRIFT_ALERTS_KEPT, sizeof *m->kept);
-    m->alert_view = calloc(DL_DRIFT_ALERTS_KEPT, sizeof *m->alert_view);
-    if (!m->ring || !m->bins || !m->history || !m->history_view || !m->kept || !m->alert_view) {
+    if (!m->ring || !m->bins || !m->history || !m->history_view) {
         dl_drift_monitor_free(m);
         return dl_error_set(error, DL_ERR_NOMEM, "drift monitor: out of memory");
     }
@@ -242,8 +240,6 @@ void dl_drift_monitor_free(struct dl_drift_monitor *m)
     free(m->bins);
     free(m->history);
     free(m->history_view);
-    free(m->kept);
-    free(m->alert_view);
     free(m);
 }
 
@@ -283,72 +279,76 @@ void dl_drift_monitor_refill(struct dl_drift_monitor *m)
 
 /* ---- alerts ------------------------------------------------------------------------------- */
 
-static void describe(const struct dl_drift_monitor *m, struct dl_drift_kept_alert *kept,
-                     const char *cleared)
+/* The features that moved most, most first. `histograms` holds what they point
+ * to. */
+static uint32_t what_moved(const struct dl_drift_monitor *m,
+                           struct dl_alert_feature features[DL_DRIFT_TOP],
+                           float histograms[DL_DRIFT_TOP][2][DL_DRIFT_BINS])
 {
-    const size_t room = sizeof kept->reason;
-    if (!kept->raised) {
-        snprintf(kept->reason, room, "%s", cleared);
-        return;
-    }
-    size_t used = (size_t)snprintf(kept->reason, room,
-                                   "the feed moved away from the reference (%.3g times the "
-                                   "threshold):",
-                                   m->statistic / m->basis.run_length.threshold);
-    for (uint32_t k = 0; k < kept->feature_count && k < 3 && used < room; k++)
-        used += (size_t)snprintf(kept->reason + used, room - used, "%s %s %.3g, was %.3g",
-                                 k ? "," : "", dl_drift_column_names[kept->columns[k]],
-                                 kept->now[k], kept->before[k]);
-}
-
-static void emit(struct dl_drift_monitor *m, int raised, const char *cleared)
-{
-    struct dl_drift_kept_alert *kept = &m->kept[m->kept_head];
-    m->kept_head = (m->kept_head + 1) % DL_DRIFT_ALERTS_KEPT;
-    if (m->kept_count < DL_DRIFT_ALERTS_KEPT) m->kept_count++;
-    memset(kept, 0, sizeof *kept);
-    kept->number = ++m->alerts;
-    kept->raised = raised;
-    kept->time = m->time;
-    kept->seq = m->next_seq - 1;
-    kept->statistic = m->statistic;
-    kept->threshold = m->basis.run_length.threshold;
-    kept->p_value = dl_run_length_p_value(&m->basis.run_length, m->statistic);
-    m->alerts_raised += (uint64_t)raised;
-
     double distance[DL_DRIFT_COLUMNS], share[DL_DRIFT_COLUMNS], now[DL_DRIFT_COLUMNS];
+    const struct dl_reference *reference = &m->basis.reference;
+    uint32_t taken = 0, count = 0;
     dl_drift_monitor_distances(m, distance, share);
     dl_drift_monitor_means(m, now);
-    for (uint32_t taken = 0; kept->feature_count < DL_DRIFT_TOP;) {
+    while (count < DL_DRIFT_TOP) {
         int best = -1;
         for (int c = 0; c < DL_DRIFT_COLUMNS; c++)
             if (!(taken >> c & 1) && share[c] > 0 && (best < 0 || share[c] > share[best])) best = c;
         if (best < 0) break;
         taken |= 1u << best;
-        uint32_t k = kept->feature_count++;
-        kept->columns[k] = (uint8_t)best;
-        kept->shares[k] = share[best];
-        kept->before[k] = m->basis.reference.mean[best];
-        kept->now[k] = now[best];
+        dl_drift_shares(m->basis.before[best], histograms[count][0]);
+        dl_drift_shares(m->now[best], histograms[count][1]);
+        const double reach = (double)DL_DRIFT_CLIP * reference->sd[best];
+        features[count] = (struct dl_alert_feature){.name = dl_drift_column_names[best],
+                                                    .share = share[best],
+                                                    .before = reference->mean[best],
+                                                    .now = now[best],
+                                                    .low = reference->mean[best] - reach,
+                                                    .high = reference->mean[best] + reach,
+                                                    .before_bins = DL_DRIFT_BINS,
+                                                    .now_bins = DL_DRIFT_BINS,
+                                                    .before_histogram = histograms[count][0],
+                                                    .now_histogram = histograms[count][1]};
+        count++;
     }
-    describe(m, kept, cleared);
+    return count;
+}
+
+static void describe(const struct dl_drift_monitor *m, const struct dl_alert *alert,
+                     char reason[DL_DRIFT_REASON_MAX])
+{
+    size_t used = (size_t)snprintf(reason, DL_DRIFT_REASON_MAX,
+                                   "the feed moved away from the reference (%.3g times the "
+                                   "threshold):",
+                                   m->statistic / m->basis.run_length.threshold);
+    for (uint32_t k = 0; k < alert->feature_count && k < 3 && used < DL_DRIFT_REASON_MAX; k++)
+        used += (size_t)snprintf(reason + used, DL_DRIFT_REASON_MAX - used, "%s %s %.3g, was %.3g",
+                                 k ? "," : "", alert->features[k].name, alert->features[k].now,
+                                 alert->features[k].before);
+}
+
+/* `cleared`: why, or NULL: it is raised. */
+static void emit(struct dl_drift_monitor *m, const char *cleared)
+{
+    struct dl_alert_feature features[DL_DRIFT_TOP];
+    float histograms[DL_DRIFT_TOP][2][DL_DRIFT_BINS];
+    char reason[DL_DRIFT_REASON_MAX];
+    m->alerts++;
+    m->alerts_raised += !cleared;
     if (!m->alert) return;
-    for (uint32_t k = 0; k < kept->feature_count; k++)
-        m->alert_features[k] =
-            (struct dl_alert_feature){dl_drift_column_names[kept->columns[k]], kept->shares[k],
-                                      kept->before[k], kept->now[k]};
-    struct dl_alert alert = {.number = kept->number,
+    struct dl_alert alert = {.number = m->alerts,
                              .kind = DL_ALERT_TEMPORAL_SHIFT,
-                             .raised = raised,
-                             .time = kept->time,
-                             .seq = kept->seq,
-                             .statistic = kept->statistic,
-                             .threshold = kept->threshold,
-                             .p_value = kept->p_value,
+                             .raised = !cleared,
+                             .time = m->time,
+                             .seq = m->next_seq - 1,
+                             .statistic = m->statistic,
+                             .threshold = m->basis.run_length.threshold,
+                             .p_value = dl_run_length_p_value(&m->basis.run_length, m->statistic),
                              .window = m->config.window,
-                             .reason = kept->reason,
-                             .feature_count = kept->feature_count,
-                             .features = m->alert_features};
+                             .reason = cleared ? cleared : reason,
+                             .feature_count = what_moved(m, features, histograms),
+                             .features = features};
+    if (!cleared) describe(m, &alert, reason);
     m->alert(m->context, &alert);
 }
 
@@ -387,7 +387,7 @@ void dl_drift_monitor_renew(struct dl_drift_monitor *m)
     uint32_t rows = m->ring_count;
     if (m->state == DL_DRIFT_RAISED) {
         if (m->rows_since_raise < rows) rows = m->rows_since_raise;
-        emit(m, 0, "the reference was renewed");
+        emit(m, "the reference was renewed");
     }
     m->renewals++;
     m->learned = rows;
@@ -433,7 +433,7 @@ static void decide(struct dl_drift_monitor *m)
         m->state = DL_DRIFT_RAISED;
         m->below = 0;
         m->rows_since_raise = m->config.consecutive;
-        emit(m, 1, NULL);
+        emit(m, NULL);
         break;
     case DL_DRIFT_RAISED:
         if (m->rows_since_raise < m->config.renew_rows) m->rows_since_raise++;
@@ -441,7 +441,7 @@ static void decide(struct dl_drift_monitor *m)
         if (m->below < m->config.clear_consecutive) break;
         m->state = DL_DRIFT_COOLING;
         m->cooldown_left = m->config.cooldown_events;
-        emit(m, 0, "the feed is back to what the reference was");
+        emit(m, "the feed is back to what the reference was");
         break;
     case DL_DRIFT_COOLING:
         if (m->cooldown_left) m->cooldown_left--;

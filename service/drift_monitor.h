@@ -35,7 +35,6 @@
 #include "model/model.h"
 
 #define DL_DRIFT_BINS 32           /* histogram bins over ±DL_DRIFT_CLIP deviations */
-#define DL_DRIFT_ALERTS_KEPT 64    /* recent alerts kept */
 #define DL_DRIFT_HISTORY_KEPT 2048 /* points of the statistic kept */
 #define DL_DRIFT_TOP 5             /* features named in an alert */
 #define DL_DRIFT_REASON_MAX 256
@@ -68,7 +67,7 @@ struct dl_drift_config {
 extern const struct dl_drift_config dl_drift_config_default;
 
 /* Alerts go out through this; everything is borrowed for the call. `position`,
- * `model_version` and `node` are the receiver's to fill in. */
+ * `model_version`, `severity` and `node` are the receiver's to fill in. */
 typedef void (*dl_drift_alert_fn)(void *context, const struct dl_alert *alert);
 
 struct dl_drift_monitor;
@@ -128,12 +127,6 @@ struct dl_drift_point {
     double statistic, threshold;
 };
 
-struct dl_drift_alert_view {
-    struct dl_alert alert; /* its pointers live in the view's owner */
-    char reason[DL_DRIFT_REASON_MAX];
-    struct dl_alert_feature features[DL_DRIFT_TOP];
-};
-
 struct dl_drift_snapshot {
     enum dl_drift_state state;
     double statistic, threshold, p_value; /* p: of the statistic under no shift, for one look */
@@ -153,14 +146,14 @@ struct dl_drift_snapshot {
     struct dl_drift_feature_view features[DL_DRIFT_COLUMNS];
     uint32_t history_count; /* oldest first */
     const struct dl_drift_point *history;
-    uint32_t alert_count; /* newest first */
-    const struct dl_drift_alert_view *alerts;
 };
 
 /* Everything for RPC, HTTP and the dashboard. Borrowed until the next call on
  * the monitor. Some tens of microseconds. */
 void dl_drift_monitor_snapshot(struct dl_drift_monitor *monitor,
                                struct dl_drift_snapshot *snapshot);
+/* A histogram of the view as shares of its rows. */
+void dl_drift_shares(const uint32_t counts[DL_DRIFT_BINS], float shares[DL_DRIFT_BINS]);
 /* The cheap figures alone, for metrics. */
 double dl_drift_monitor_statistic(const struct dl_drift_monitor *monitor);
 double dl_drift_monitor_threshold(const struct dl_drift_monitor *monitor);

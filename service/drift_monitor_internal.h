@@ -8,18 +8,6 @@
 
 enum dl_drift_origin { DL_DRIFT_ORIGIN_MODEL, DL_DRIFT_ORIGIN_FEED, DL_DRIFT_ORIGIN_RENEWED };
 
-/* An alert as it is kept: columns instead of names. */
-struct dl_drift_kept_alert {
-    uint64_t number, seq;
-    int64_t time;
-    int raised;
-    double statistic, threshold, p_value;
-    uint32_t feature_count;
-    uint8_t columns[DL_DRIFT_TOP];
-    double shares[DL_DRIFT_TOP], before[DL_DRIFT_TOP], now[DL_DRIFT_TOP];
-    char reason[DL_DRIFT_REASON_MAX];
-};
-
 /* What belongs to the reference; replaced as one by a renewal. */
 struct dl_drift_basis {
     struct dl_reference reference; /* owned */
@@ -57,12 +45,7 @@ struct dl_drift_monitor {
 
     struct dl_drift_point *history; /* ring (DL_DRIFT_HISTORY_KEPT) */
     uint32_t history_head, history_count;
-    struct dl_drift_kept_alert *kept; /* ring (DL_DRIFT_ALERTS_KEPT) */
-    uint32_t kept_head, kept_count;
-    /* What a snapshot lends out. */
-    struct dl_drift_point *history_view;
-    struct dl_drift_alert_view *alert_view;
-    struct dl_alert_feature alert_features[DL_DRIFT_TOP];
+    struct dl_drift_point *history_view; /* what a snapshot lends out */
 };
 
 /* An empty monitor of that configuration, without a basis. */

@@ -3,7 +3,7 @@
  *   reference  'DRF1' | fingerprint | model hash | origin, time, weights, generation
  *              | rows, stretch, events before | mean, sd | values | calibration
  *   state      'DRS1' | fingerprint | generation | counters | raw rows, oldest
- *              first | history | alerts
+ *              first | history
  *
  * The window and its sums are not written: they follow from the raw rows. */
 #include "service/drift_monitor_internal.h"
@@ -17,12 +17,21 @@
 #define REFERENCE_MAGIC 0x31465244u /* "DRF1" */
 #define STATE_MAGIC 0x31535244u     /* "DRS1" */
 
+#define FORMAT 2
+
 /* All that decides what the bytes mean. */
 static uint64_t fingerprint(const struct dl_drift_config *config)
 {
-    const uint64_t parts[] = {config->form,          config->window,     config->fourier,
-                              config->reference_max, config->renew_rows, config->features,
-                              config->seed,          DL_DRIFT_COLUMNS,   DL_DRIFT_HORIZON_EVENTS};
+    const uint64_t parts[] = {config->form,
+                              config->window,
+                              config->fourier,
+                              config->reference_max,
+                              config->renew_rows,
+                              config->features,
+                              config->seed,
+                              DL_DRIFT_COLUMNS,
+                              DL_DRIFT_HORIZON_EVENTS,
+                              FORMAT};
     uint64_t hash = 1;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) hash = dl_mix64(hash ^ parts[i]);
     for (int c = 0; c < DL_DRIFT_COLUMNS; c++)
@@ -103,28 +112,6 @@ int dl_drift_monitor_save_state(const struct dl_drift_monitor *m, struct dl_buf 
         dl_buf_u64(out, point->seq);
         dl_buf_f64(out, point->statistic);
         dl_buf_f64(out, point->threshold);
-    }
-    dl_buf_u32(out, m->kept_count);
-    for (uint32_t back = m->kept_count; back-- > 0;) {
-        const struct dl_drift_kept_alert *kept =
-            &m->kept[(m->kept_head + DL_DRIFT_ALERTS_KEPT - 1 - back) % DL_DRIFT_ALERTS_KEPT];
-        dl_buf_u64(out, kept->number);
-        dl_buf_u64(out, kept->seq);
-        dl_buf_u64(out, (uint64_t)kept->time);
-        dl_buf_u8(out, (uint8_t)kept->raised);
-        dl_buf_f64(out, kept->statistic);
-        dl_buf_f64(out, kept->threshold);
-        dl_buf_f64(out, kept->p_value);
-        dl_buf_u8(out, (uint8_t)kept->feature_count);
-        for (uint32_t k = 0; k < kept->feature_count; k++) {
-            dl_buf_u8(out, kept->columns[k]);
-            dl_buf_f64(out, kept->shares[k]);
-            dl_buf_f64(out, kept->before[k]);
-            dl_buf_f64(out, kept->now[k]);
-        }
-        uint16_t length = (uint16_t)strlen(kept->reason);
-        dl_buf_u16(out, length);
-        dl_buf_append(out, kept->reason, length);
     }
     return out->failed ? DL_ERR_NOMEM : DL_OK;
 }
@@ -217,32 +204,6 @@ static int read_reference(struct dl_drift_monitor *m, struct dl_slice bytes, str
     return status_basis;
 }
 
-static int read_alert(struct dl_reader *in, struct dl_drift_kept_alert *kept)
-{
-    kept->number = dl_read_u64(in);
-    kept->seq = dl_read_u64(in);
-    kept->time = (int64_t)dl_read_u64(in);
-    kept->raised = dl_read_u8(in) != 0;
-    kept->statistic = dl_read_f64(in);
-    kept->threshold = dl_read_f64(in);
-    kept->p_value = dl_read_f64(in);
-    kept->feature_count = dl_read_u8(in);
-    if (kept->feature_count > DL_DRIFT_TOP) return -1;
-    for (uint32_t k = 0; k < kept->feature_count; k++) {
-        kept->columns[k] = dl_read_u8(in);
-        if (kept->columns[k] >= DL_DRIFT_COLUMNS) return -1;
-        kept->shares[k] = dl_read_f64(in);
-        kept->before[k] = dl_read_f64(in);
-        kept->now[k] = dl_read_f64(in);
-    }
-    uint16_t length = dl_read_u16(in);
-    if (length >= DL_DRIFT_REASON_MAX) return -1;
-    struct dl_slice reason = dl_read_slice(in, length);
-    if (in->failed) return -1;
-    if (length) memcpy(kept->reason, reason.data, length);
-    return 0;
-}
-
 static int read_state(struct dl_drift_monitor *m, struct dl_slice bytes, struct dl_error *error)
 {
     static const char what[] = "the state";
@@ -283,12 +244,6 @@ static int read_state(struct dl_drift_monitor *m, struct dl_slice bytes, struct 
     }
     m->history_count = points;
     m->history_head = points % DL_DRIFT_HISTORY_KEPT;
-    const uint32_t alerts = dl_read_u32(&in);
-    if (in.failed || alerts > DL_DRIFT_ALERTS_KEPT) return corrupt(error, what);
-    for (uint32_t k = 0; k < alerts; k++)
-        if (read_alert(&in, &m->kept[k])) return corrupt(error, what);
-    m->kept_count = alerts;
-    m->kept_head = alerts % DL_DRIFT_ALERTS_KEPT;
     if (in.failed || dl_reader_left(&in)) return corrupt(error, what);
     if (m->basis.mmd && m->state != DL_DRIFT_LEARNING) dl_drift_monitor_refill(m);
     return DL_OK;

@@ -78,27 +78,11 @@ static void view_features(struct dl_drift_monitor *m, struct dl_drift_snapshot *
     }
 }
 
-static void view_alert(const struct dl_drift_monitor *m, const struct dl_drift_kept_alert *kept,
-                       struct dl_drift_alert_view *view)
+void dl_drift_shares(const uint32_t counts[DL_DRIFT_BINS], float shares[DL_DRIFT_BINS])
 {
-    memset(view, 0, sizeof *view);
-    memcpy(view->reason, kept->reason, sizeof view->reason);
-    for (uint32_t k = 0; k < kept->feature_count; k++)
-        view->features[k] =
-            (struct dl_alert_feature){dl_drift_column_names[kept->columns[k]], kept->shares[k],
-                                      kept->before[k], kept->now[k]};
-    view->alert = (struct dl_alert){.number = kept->number,
-                                    .kind = DL_ALERT_TEMPORAL_SHIFT,
-                                    .raised = kept->raised,
-                                    .time = kept->time,
-                                    .seq = kept->seq,
-                                    .statistic = kept->statistic,
-                                    .threshold = kept->threshold,
-                                    .p_value = kept->p_value,
-                                    .window = m->config.window,
-                                    .reason = view->reason,
-                                    .feature_count = kept->feature_count,
-                                    .features = view->features};
+    double sum = 0;
+    for (int b = 0; b < DL_DRIFT_BINS; b++) sum += counts[b];
+    for (int b = 0; b < DL_DRIFT_BINS; b++) shares[b] = sum > 0 ? (float)(counts[b] / sum) : 0;
 }
 
 void dl_drift_monitor_snapshot(struct dl_drift_monitor *m, struct dl_drift_snapshot *snapshot)
@@ -139,10 +123,4 @@ void dl_drift_monitor_snapshot(struct dl_drift_monitor *m, struct dl_drift_snaps
                        DL_DRIFT_HISTORY_KEPT];
     snapshot->history_count = m->history_count;
     snapshot->history = m->history_view;
-    for (uint32_t k = 0; k < m->kept_count; k++)
-        view_alert(m,
-                   &m->kept[(m->kept_head + DL_DRIFT_ALERTS_KEPT - 1 - k) % DL_DRIFT_ALERTS_KEPT],
-                   &m->alert_view[k]);
-    snapshot->alert_count = m->kept_count;
-    snapshot->alerts = m->alert_view;
 }

@@ -110,9 +110,10 @@ const char *dl_engine_failure(const struct dl_engine *engine);
 /* Everything delivered up to `seq` leaves the outbox. */
 int dl_engine_delivered(struct dl_engine *engine, uint64_t seq, struct dl_error *error);
 
-/* Renews the drift reference from the recent span, durably, and publishes the
- * alert that it clears. Not while busy. DL_ERR_UNAVAILABLE without a monitor. */
-int dl_engine_renew_reference(struct dl_engine *engine, struct dl_error *error);
+/* Renews the drift reference from the recent span, durably; publishes the alert
+ * that it clears, and the act itself with `note` (who and why). Not while busy.
+ * DL_ERR_UNAVAILABLE without a monitor. */
+int dl_engine_renew_reference(struct dl_engine *engine, const char *note, struct dl_error *error);
 
 /* Nothing came for `seconds`, as the caller's clock says: raises the alert,
  * durably, unless it stands. The next event clears it. Not while busy. */

@@ -7,6 +7,8 @@
 
 #include "base/clock.h"
 #include "model/kernels/kernels.h"
+#include "proto/record_codec.h"
+#include "proto/text.h"
 
 #define JOBS_MAX 256                /* with the workers at a time */
 #define JOB_BYTES_MAX (64u << 20)   /* of one job's queries */
@@ -549,60 +551,126 @@ static const char *why_not_ready(const struct dl_drift_snapshot *s)
     return "";
 }
 
+/* The stored alerts, decoded into an arena. */
+struct alert_list {
+    struct dl_arena arena;
+    uint32_t count, max;
+    struct dl_alert *alerts; /* newest first */
+};
+
+static int take_alert(void *user, const struct dl_alert_row *row)
+{
+    struct alert_list *list = user;
+    uint8_t *bytes = dl_arena_take(&list->arena, row->payload.size);
+    if (!bytes) return DL_ERR_NOMEM;
+    memcpy(bytes, row->payload.data, row->payload.size);
+    int status = dl_record_decode_alert(dl_slice_of(bytes, row->payload.size),
+                                        &list->alerts[list->count], &list->arena, NULL);
+    if (status == DL_OK) list->count++;
+    return status;
+}
+
+static int read_alerts(struct dl_engine *engine, struct alert_list *list, struct dl_error *error)
+{
+    list->alerts = dl_arena_take(&list->arena, list->max * sizeof *list->alerts);
+    if (!list->alerts) return dl_error_set(error, DL_ERR_NOMEM, "out of memory for the alerts");
+    return dl_store_alerts(engine->store, list->max, take_alert, list, error);
+}
+
+/* What get_drift lends out for one call. */
+struct drift_answer {
+    struct dl_drift_snapshot snapshot;
+    struct dl_backend_quality quality;
+    struct dl_alert_feature features[DL_DRIFT_COLUMNS];
+    float histograms[DL_DRIFT_COLUMNS][2][DL_DRIFT_BINS];
+    struct alert_list alerts;
+};
+
+static void fill_features(struct drift_answer *answer, struct dl_backend_drift *d)
+{
+    const struct dl_drift_snapshot *s = &answer->snapshot;
+    for (uint32_t i = 0; i < s->feature_count && i < DL_DRIFT_COLUMNS; i++) {
+        const struct dl_drift_feature_view *view = &s->features[i];
+        if (!view->used) continue;
+        float(*histograms)[DL_DRIFT_BINS] = answer->histograms[d->feature_count];
+        const double reach = (double)DL_DRIFT_CLIP * view->sd;
+        dl_drift_shares(view->before, histograms[0]);
+        dl_drift_shares(view->now, histograms[1]);
+        answer->features[d->feature_count++] =
+            (struct dl_alert_feature){.name = view->name,
+                                      .share = view->share,
+                                      .before = view->before_mean,
+                                      .now = view->now_mean,
+                                      .low = view->mean - reach,
+                                      .high = view->mean + reach,
+                                      .before_bins = DL_DRIFT_BINS,
+                                      .now_bins = DL_DRIFT_BINS,
+                                      .before_histogram = histograms[0],
+                                      .now_histogram = histograms[1]};
+    }
+    qsort(answer->features, d->feature_count, sizeof *answer->features, by_share);
+    d->features = answer->features;
+}
+
+static void fill_drift(struct dl_engine *engine, struct drift_answer *answer,
+                       struct dl_backend_drift *d)
+{
+    struct dl_drift_snapshot *s = &answer->snapshot;
+    dl_drift_monitor_snapshot(engine->drift, s);
+    d->reason = why_not_ready(s);
+    d->ready = d->reason[0] == '\0';
+    d->statistic = s->statistic;
+    d->threshold = s->threshold;
+    d->p_value = s->p_value;
+    d->window = s->window;
+    d->reference_size = s->reference_rows;
+    d->alert_raised = dl_drift_monitor_is_raised(engine->drift);
+    d->reference_origin = s->reference_origin;
+    d->warning = s->warning;
+    d->run_length_asked = s->run_length_asked;
+    d->run_length_achieved = s->run_length_achieved;
+    fill_features(answer, d);
+}
+
 static int get_drift(void *context, const struct dl_backend_drift_request *request,
                      struct dl_backend_job *job, struct dl_error *error)
 {
     struct dl_engine *engine = context;
-    struct dl_backend_quality quality;
-    struct dl_alert_feature features[DL_DRIFT_COLUMNS];
-    struct dl_alert alerts[DL_DRIFT_ALERTS_KEPT];
-    struct dl_drift_snapshot *s = calloc(1, sizeof *s);
-    if (!s) return dl_error_set(error, DL_ERR_NOMEM, "out of memory for the drift figures");
+    struct drift_answer *answer = calloc(1, sizeof *answer);
+    if (!answer) return dl_error_set(error, DL_ERR_NOMEM, "out of memory for the drift figures");
     union dl_backend_result result = {
         .drift = {.reason = "drift.enabled is off, or no model is loaded",
+                  .warning = "",
                   .reference_origin = "",
                   .seq = dl_graph_feed(engine->graph)->events,
                   .time = dl_graph_feed(engine->graph)->last_time,
                   .time_unit = engine->config->source.time_unit}};
     struct dl_backend_drift *d = &result.drift;
-    if (engine->quality) {
-        fill_quality(engine, &quality);
-        d->quality = &quality;
+    answer->alerts.max = request->alerts_max;
+    int status = read_alerts(engine, &answer->alerts, error);
+    if (status == DL_OK) {
+        d->alert_count = answer->alerts.count;
+        d->alerts = answer->alerts.alerts;
+        if (engine->quality) {
+            fill_quality(engine, &answer->quality);
+            d->quality = &answer->quality;
+        }
+        if (engine->drift) fill_drift(engine, answer, d);
+        job->done(job, DL_OK, NULL, &result);
     }
-    if (engine->drift) {
-        dl_drift_monitor_snapshot(engine->drift, s);
-        d->reason = why_not_ready(s);
-        d->ready = d->reason[0] == '\0';
-        d->statistic = s->statistic;
-        d->threshold = s->threshold;
-        d->p_value = s->p_value;
-        d->window = s->window;
-        d->reference_size = s->reference_rows;
-        d->alert_raised = dl_drift_monitor_is_raised(engine->drift);
-        d->reference_origin = s->reference_origin;
-        for (uint32_t i = 0; i < s->feature_count && i < DL_DRIFT_COLUMNS; i++)
-            if (s->features[i].used)
-                features[d->feature_count++] =
-                    (struct dl_alert_feature){s->features[i].name, s->features[i].share,
-                                              s->features[i].before_mean, s->features[i].now_mean};
-        qsort(features, d->feature_count, sizeof *features, by_share);
-        d->features = features;
-        for (uint32_t i = 0; i < s->alert_count && i < request->alerts_max; i++)
-            alerts[d->alert_count++] = s->alerts[i].alert;
-        d->alerts = alerts;
-    }
-    job->done(job, DL_OK, NULL, &result);
-    free(s);
-    return DL_OK;
+    dl_arena_deinit(&answer->alerts.arena);
+    free(answer);
+    return status;
 }
 
 /* The engine is not busy. */
-static void renew_now(struct dl_engine *engine, struct dl_backend_job *job)
+static void renew_now(struct dl_engine *engine, const struct renewal *renewal)
 {
+    struct dl_backend_job *job = renewal->job;
     struct dl_error error = {""};
     int raised = engine->drift && dl_drift_monitor_is_raised(engine->drift);
     struct dl_drift_snapshot *s = calloc(1, sizeof *s);
-    int status = s ? dl_engine_renew_reference(engine, &error)
+    int status = s ? dl_engine_renew_reference(engine, renewal->note, &error)
                    : dl_error_set(&error, DL_ERR_NOMEM, "out of memory for the drift figures");
     if (status != DL_OK) {
         job->done(job, status, &error, NULL);
@@ -620,24 +688,46 @@ static void renew_now(struct dl_engine *engine, struct dl_backend_job *job)
 
 void dl_engine_renewals(struct dl_engine *engine)
 {
-    while (engine->renewal_count) renew_now(engine, engine->renewals[--engine->renewal_count]);
+    while (engine->renewal_count) {
+        struct renewal renewal = engine->renewals[--engine->renewal_count];
+        renew_now(engine, &renewal);
+    }
 }
 
-static int renew_reference(void *context, struct dl_backend_job *job, struct dl_error *error)
+/* "by page 127.0.0.1: a new tariff". What people wrote stays one printable line. */
+static void write_note(const struct dl_backend_renew_request *request, struct renewal *renewal)
+{
+    size_t used =
+        (size_t)snprintf(renewal->note, sizeof renewal->note, "by %.90s%s",
+                         request->by ? request->by : "unknown", request->reason.size ? ": " : "");
+    for (size_t i = 0; i < request->reason.size && used + 1 < sizeof renewal->note; i++) {
+        uint8_t byte = request->reason.data[i];
+        renewal->note[used++] = (char)(byte < 0x20 || byte == 0x7f ? ' ' : byte);
+    }
+    renewal->note[used] = '\0';
+}
+
+static int renew_reference(void *context, const struct dl_backend_renew_request *request,
+                           struct dl_backend_job *job, struct dl_error *error)
 {
     struct dl_engine *engine = context;
+    struct renewal renewal = {.job = job};
     if (engine->failed) return dl_error_set(error, DL_ERR_UNAVAILABLE, "%s", engine->failure.text);
     if (!engine->drift)
         return dl_error_set(
             error, DL_ERR_UNAVAILABLE,
             "there is no drift monitor: drift.enabled is off or no model is loaded");
+    if (request->reason.size > DL_BACKEND_REASON_BYTES_MAX || !dl_text_utf8_valid(request->reason))
+        return dl_error_set(error, DL_ERR_INVALID, "reason takes at most %d bytes of UTF-8",
+                            DL_BACKEND_REASON_BYTES_MAX);
+    write_note(request, &renewal);
     if (!dl_engine_busy(engine)) {
-        renew_now(engine, job);
+        renew_now(engine, &renewal);
         return DL_OK;
     }
     if (engine->renewal_count >= RENEWALS_MAX)
         return dl_error_set(error, DL_ERR_FULL, "%d renewals are waiting", RENEWALS_MAX);
-    engine->renewals[engine->renewal_count++] = job;
+    engine->renewals[engine->renewal_count++] = renewal;
     return DL_OK;
 }
 

@@ -99,6 +99,13 @@ struct alert_copy {
     struct dl_alert alert;
     char reason[DL_DRIFT_REASON_MAX];
     struct dl_alert_feature features[DL_DRIFT_TOP];
+    float histograms[DL_DRIFT_TOP][2][DL_DRIFT_BINS];
+};
+
+/* Who asks for a new drift reference, and why. */
+struct renewal {
+    struct dl_backend_job *job;
+    char note[216]; /* fits an alert's reason with a few words before it */
 };
 
 struct dl_engine {
@@ -136,7 +143,7 @@ struct dl_engine {
     struct ingest_job *ingest_first, *ingest_last; /* waiting for room or for their commit */
     uint32_t ingest_count;
     uint64_t batches_committed;
-    struct dl_backend_job *renewals[RENEWALS_MAX]; /* waiting for the batch to end */
+    struct renewal renewals[RENEWALS_MAX]; /* waiting for the batch to end */
     uint32_t renewal_count;
     int ingest_pumping;
     struct ingest_broken *broken_first, *broken_last; /* dead letters of RPC waiting for room */
@@ -158,6 +165,8 @@ struct dl_query *dl_engine_query(struct dl_engine *engine, uint32_t *index);
 void dl_engine_commit(struct dl_engine *engine);
 void dl_engine_on_alert(void *context, const struct dl_alert *alert);
 /* Clears what the present model's monitors have raised. Not while busy. */
+/* An act of someone, for the alert history. */
+void dl_engine_on_renewal(struct dl_engine *engine, const char *note);
 int dl_engine_clear_alerts(struct dl_engine *engine, const char *reason, struct dl_error *error);
 /* 1 and the attention of an item that was sampled, else 0. */
 int dl_engine_attention(const struct dl_engine *engine, const struct item *item,

@@ -60,6 +60,9 @@ static const char *const names[DL_HISTORY_COLUMNS] = {
     [DL_HISTORY_LATENCY_P99_SECONDS] = "latency_p99_seconds",
     [DL_HISTORY_ATTENTION_ENTROPY_RATIO] = "attention_entropy_ratio",
     [DL_HISTORY_ATTENTION_TOP5_RATIO] = "attention_top5_ratio",
+    [DL_HISTORY_ATTENTION_SINKS_GLOBAL] = "attention_sinks_global",
+    [DL_HISTORY_ATTENTION_SINKS_LOCAL] = "attention_sinks_local",
+    [DL_HISTORY_ATTENTION_SINK_MOVEMENT_RATIO] = "attention_sink_movement_ratio",
 };
 
 static void take_snapshot(const struct dl_service_metrics *service, int64_t monotonic_ns,
@@ -109,6 +112,11 @@ static void fill_point(const struct dl_service_metrics *service, const struct sn
                                                    &before->latency, &after->latency, 0.99));
     SET(ATTENTION_ENTROPY_RATIO, dl_metrics_gauge_mean(service->attention_entropy_ratio));
     SET(ATTENTION_TOP5_RATIO, dl_metrics_gauge_mean(service->attention_top5_ratio));
+    SET(ATTENTION_SINKS_GLOBAL,
+        dl_gauge_get(dl_metrics_gauge(service->attention_sinks, DL_LABELS("global"))));
+    SET(ATTENTION_SINKS_LOCAL,
+        dl_gauge_get(dl_metrics_gauge(service->attention_sinks, DL_LABELS("local"))));
+    SET(ATTENTION_SINK_MOVEMENT_RATIO, dl_gauge_get(service->attention_sink_movement_ratio));
 #undef SET
 }
 

@@ -109,6 +109,8 @@ static enum MHD_Result queue_answer(struct http_request *request)
     if (request->content_type) add_header(response, "Content-Type", request->content_type);
     if (request->allow) add_header(response, "Allow", request->allow);
     if (request->code == MHD_HTTP_SERVICE_UNAVAILABLE) add_header(response, "Retry-After", "2");
+    if (request->code == MHD_HTTP_UNAUTHORIZED) add_header(response, "WWW-Authenticate", "Bearer");
+    if (request->cookie[0]) add_header(response, "Set-Cookie", request->cookie);
     if (request->listening) add_header(response, "Cache-Control", "no-store");
     add_security_headers(response);
     enum MHD_Result queued =
@@ -157,9 +159,12 @@ static void get_metrics(struct http_request *request)
 }
 
 static const struct http_route plain_routes[] = {
-    {"/healthz", HTTP_GET, 0, get_healthz},
-    {"/readyz", HTTP_GET, 0, get_readyz},
-    {"/metrics", HTTP_GET, 0, get_metrics},
+    {"/healthz", HTTP_GET, 0, 0, get_healthz},
+    {"/readyz", HTTP_GET, 0, 0, get_readyz},
+    {"/metrics", HTTP_GET, 0, DL_RPC_READ, get_metrics},
+    {"/api/session", HTTP_GET, 1, 0, http_session_handle},
+    {"/api/login", HTTP_POST, 1, 0, http_login_handle},
+    {"/api/logout", HTTP_POST, 1, 0, http_logout_handle},
 };
 
 static void answer_asset(struct http_request *request, const struct dl_web_asset *asset)
@@ -186,17 +191,52 @@ static const char *header(const struct http_request *request, const char *name)
     return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
 }
 
-/* Whether a Host header names this machine's loopback, whatever its port. */
-static int host_is_loopback(const char *host)
+const struct dl_token *http_token(struct http_request *request)
 {
-    size_t length = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
-    static const char suffix[] = ".localhost";
-    size_t tail = sizeof suffix - 1;
-    if (length == 9 && strncasecmp(host, "localhost", 9) == 0) return 1;
-    if (length > tail && strncasecmp(host + length - tail, suffix, tail) == 0) return 1;
-    if (length == 5 && strncmp(host, "[::1]", 5) == 0) return 1;
-    if (strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") == length) return 1;
-    return 0;
+    return dl_http_access_find(request->http->access,
+                               header(request, MHD_HTTP_HEADER_AUTHORIZATION),
+                               header(request, MHD_HTTP_HEADER_COOKIE), dl_clock_monotonic_ns());
+}
+
+/* The token's name and the client's address. */
+static void note_caller(struct http_request *request, const struct dl_token *token)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    char host[NI_MAXHOST] = "?";
+    if (info && info->client_addr)
+        getnameinfo(info->client_addr,
+                    info->client_addr->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                                             : sizeof(struct sockaddr_in),
+                    host, sizeof host, NULL, 0, NI_NUMERICHOST);
+    snprintf(request->by, sizeof request->by, "http %.40s%s%s", host,
+             token && token->name[0] ? ", token " : "", token ? token->name : "");
+}
+
+/* 1, or 0 after an answer. */
+static int check_role(struct http_request *request, uint32_t role)
+{
+    struct dl_http *http = request->http;
+    if (http->tls && !dl_http_tls_is_client_known(http->tls, request->connection)) {
+        http_answer_error(request, MHD_HTTP_FORBIDDEN,
+                          "a client certificate of the authorities in http.tls_ca is needed");
+        return 0;
+    }
+    const struct dl_token *token = http_token(request);
+    note_caller(request, token);
+    if (!role || !dl_http_access_is_on(http->access)) return 1;
+    if (!token) {
+        http_answer_error(request, MHD_HTTP_UNAUTHORIZED,
+                          header(request, MHD_HTTP_HEADER_AUTHORIZATION)
+                              ? "the bearer token is not known"
+                              : "a bearer token is needed");
+        return 0;
+    }
+    if (!(token->roles & role)) {
+        http_answer_error(request, MHD_HTTP_FORBIDDEN, "the token's roles do not allow this");
+        return 0;
+    }
+    return 1;
 }
 
 /* 1, or 0 after an answer. */
@@ -205,7 +245,7 @@ static int check_allowed(struct http_request *request)
     const char *host = header(request, MHD_HTTP_HEADER_HOST);
     const char *origin = header(request, MHD_HTTP_HEADER_ORIGIN);
     const char *type = header(request, MHD_HTTP_HEADER_CONTENT_TYPE);
-    if (request->http->loopback && host && !host_is_loopback(host)) {
+    if (request->http->loopback && host && !dl_http_host_is_loopback(host)) {
         http_answer_error(request, MHD_HTTP_FORBIDDEN,
                           "this server listens on a loopback address and answers only to Host "
                           "localhost, 127.x.x.x or [::1]; let a proxy send one of these");
@@ -262,6 +302,7 @@ static void request_free(struct http_request *request)
     if (request->next_request) request->next_request->previous_request = request->previous_request;
     if (request->response) MHD_destroy_response(request->response);
     dl_buf_free(&request->body);
+    dl_buf_free(&request->upload);
     free(request);
 }
 
@@ -294,10 +335,11 @@ static void dispatch(struct http_request *request, const char *path, const char 
         return;
     }
     if (asset) {
-        answer_asset(request, asset);
+        if (check_role(request, 0)) answer_asset(request, asset);
         return;
     }
     if (request->route->guarded && !check_allowed(request)) return;
+    if (!check_role(request, request->route->role)) return;
     request->route->handle(request);
 }
 
@@ -315,7 +357,7 @@ static enum MHD_Result access_handler(void *context, struct MHD_Connection *conn
                                       const char *upload, size_t *upload_size, void **request_place)
 {
     struct http_request *request = *request_place;
-    (void)version, (void)upload;
+    (void)version;
     if (!request) {
         request = *request_place = request_new(context, connection);
         if (!request) return MHD_NO;
@@ -325,10 +367,11 @@ static enum MHD_Result access_handler(void *context, struct MHD_Connection *conn
         return MHD_YES;
     }
     if (*upload_size > 0) {
-        request->body_size += *upload_size;
+        dl_buf_append(&request->upload, upload, *upload_size);
         *upload_size = 0;
         /* A chunked body that goes on and on: nobody would read an answer. */
-        return request->body_size > HTTP_BODY_BYTES_MAX ? MHD_NO : MHD_YES;
+        return request->upload.failed || request->upload.size > HTTP_BODY_BYTES_MAX ? MHD_NO
+                                                                                    : MHD_YES;
     }
     if (!request->started) {
         request->started = 1;
@@ -469,11 +512,11 @@ static int listen_on(const struct dl_http_options *options, struct dl_http *http
         return dl_error_set(error, DL_ERR_INVALID, "http.listen: \"%s\": %s", options->listen,
                             gai_strerror(failed));
     http->loopback = address_is_loopback(found->ai_addr);
-    if (!http->loopback && !options->plain_text_anywhere) {
+    if (!http->loopback && !http->tls && !options->plain_text_anywhere) {
         status = dl_error_set(error, DL_ERR_DENIED,
-                              "http.listen: %s is not a loopback address, and HTTP is plain text "
-                              "without a password; listen on 127.0.0.1, or set http.plain_text: "
-                              "anywhere if the network is trusted",
+                              "http.listen: %s is not a loopback address, and this would be plain "
+                              "text; set http.tls_cert and http.tls_key, listen on 127.0.0.1, or "
+                              "set http.plain_text: anywhere if the network is trusted",
                               options->listen);
         goto done;
     }
@@ -488,8 +531,8 @@ static int listen_on(const struct dl_http_options *options, struct dl_http *http
     http->port =
         ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)(void *)&bound)->sin6_port
                                           : ((struct sockaddr_in *)(void *)&bound)->sin_port);
-    snprintf(http->url, sizeof http->url,
-             strchr(host, ':') ? "http://[%.60s]:%u/" : "http://%.60s:%u/", host, http->port);
+    snprintf(http->url, sizeof http->url, strchr(host, ':') ? "%s://[%.60s]:%u/" : "%s://%.60s:%u/",
+             http->tls ? "https" : "http", host, http->port);
     *fd = s;
     s = -1;
 done:
@@ -520,6 +563,8 @@ static void start_handles(struct dl_http *http)
 
 static void http_free(struct dl_http *http)
 {
+    dl_http_tls_free(http->tls);
+    dl_http_access_free(http->access);
     dl_history_free(http->history);
     dl_live_deinit(&http->live);
     dl_buf_free(&http->scratch);
@@ -542,7 +587,14 @@ int dl_http_open(struct uv_loop_s *loop, const struct dl_http_options *options,
     made->started_us = dl_clock_wall_us();
     made->listeners_max = options->listeners_max ? options->listeners_max : (connections + 1) / 2;
     snprintf(made->version, sizeof made->version, "%s", options->version);
-    int status = listen_on(options, made, &fd, error);
+    int status = DL_OK;
+    if (options->tls_cert && options->tls_cert[0])
+        status = dl_http_tls_new(options->tls_cert, options->tls_key, options->tls_ca, &made->tls,
+                                 error);
+    if (!status) status = listen_on(options, made, &fd, error);
+    if (!status)
+        status = dl_http_access_new(options->tokens_file, options->tokens_key, made->port,
+                                    &made->access, error);
     if (status) goto failed;
     status = dl_live_init(&made->live, options->time_unit);
     if (!status) status = dl_history_new(options->service, &made->history);
@@ -550,12 +602,27 @@ int dl_http_open(struct uv_loop_s *loop, const struct dl_http_options *options,
         dl_error_set(error, status, "http: out of memory");
         goto failed;
     }
+    unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    struct MHD_OptionItem tls[] = {{MHD_OPTION_END, 0, NULL},
+                                   {MHD_OPTION_END, 0, NULL},
+                                   {MHD_OPTION_END, 0, NULL},
+                                   {MHD_OPTION_END, 0, NULL}};
+    if (made->tls) {
+        flags |= MHD_USE_TLS;
+        tls[0] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_CERT_CALLBACK, 0,
+                                         dl_http_tls_callback(made->tls)};
+        tls[1] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_PRIORITIES, 0,
+                                         (void *)(uintptr_t)dl_http_tls_priorities};
+        if (dl_http_tls_trust(made->tls)[0])
+            tls[2] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_TRUST, 0,
+                                             (void *)(uintptr_t)dl_http_tls_trust(made->tls)};
+    }
     made->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, access_handler,
-        made, MHD_OPTION_EXTERNAL_LOGGER, discard_log, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
-        MHD_OPTION_CONNECTION_LIMIT, connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)CONNECTION_MEMORY_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, CONNECTION_TIMEOUT_S,
-        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_COMPLETED, request_completed, made,
+        flags, 0, NULL, NULL, access_handler, made, MHD_OPTION_EXTERNAL_LOGGER, discard_log, NULL,
+        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, connections,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY_BYTES,
+        MHD_OPTION_CONNECTION_TIMEOUT, CONNECTION_TIMEOUT_S, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_NOTIFY_COMPLETED, request_completed, made, MHD_OPTION_ARRAY, tls,
         MHD_OPTION_END);
     if (!made->daemon) {
         status =
@@ -573,6 +640,15 @@ failed:
     if (fd >= 0) close(fd);
     http_free(made);
     return status;
+}
+
+int dl_http_reload(struct dl_http *http, struct dl_error *error)
+{
+    int status = http->tls ? dl_http_tls_reload(http->tls, error) : DL_OK;
+    struct dl_error more = {""};
+    int of_tokens = dl_http_access_reload(http->access, &more);
+    if (status != DL_OK || of_tokens == DL_OK) return status;
+    return dl_error_set(error, of_tokens, "%s", more.text);
 }
 
 const char *dl_http_url(const struct dl_http *http)

@@ -15,17 +15,21 @@
  *   GET  /api/node          ?name=N[&k=20][&count=0]: window and predicted links
  *   GET  /api/explain       ?src=A&dst=B: where the attention of that pair goes
  *   GET  /api/events        server-sent events: sample, alert
- *   POST /api/drift/renew   the recent span becomes the drift reference
+ *   POST /api/drift/renew   {"reason": "..."}: the recent span becomes the drift reference
+ *   GET  /api/session       whether a token is asked for, and what the caller may do
+ *   POST /api/login         {"token": "..."}: a session for the page
+ *   POST /api/logout        its end
  *
  * libmicrohttpd runs without threads: its epoll descriptor is watched by the
  * loop. Answers that the engine gives later suspend their connection. Bounds:
  * connections, listeners, 16 KiB of request head, 4 KiB of request body, a
  * minute of silence, 16 MiB of answer.
  *
- * What a browser may do: pages of other origins can neither read (no CORS
- * headers; on a loopback address the Host must be a loopback name, which stops
- * DNS rebinding) nor renew (POST wants Content-Type application/json and, if
- * there is an Origin, its own). */
+ * Security as that of RPC: TLS with client certificates if asked for
+ * (http_tls.h), tokens and roles (http_access.h). The page's own files, health,
+ * readiness and the login need no token; /metrics and /api want the role read,
+ * the event stream subscribe, renewing admin. Pages of other origins can neither
+ * read (no CORS headers) nor act. */
 #ifndef DL_SERVICE_HTTP_H
 #define DL_SERVICE_HTTP_H
 
@@ -44,8 +48,11 @@ struct dl_http;
 /* All pointers must outlive the server. */
 struct dl_http_options {
     const char *listen; /* "127.0.0.1:9464", "[::1]:0", "localhost:9464"; port 0: any free one */
-    int plain_text_anywhere;  /* 0: an address that is not loopback is refused */
-    uint32_t connections_max; /* 0: 512 */
+    int plain_text_anywhere; /* 0: without TLS, an address that is not loopback is refused */
+    const char *tls_cert, *tls_key, *tls_ca; /* PEM files; NULL or "": none */
+    const char *tokens_file;                 /* NULL or "": nobody is asked for a token */
+    const char *tokens_key;                  /* the configuration's name for it, for messages */
+    uint32_t connections_max;                /* 0: 512 */
     uint32_t listeners_max; /* open event streams, counted among the connections; 0: half of them */
     const struct dl_backend *backend;
     struct dl_metrics *metrics;
@@ -60,7 +67,10 @@ struct dl_http_options {
 int dl_http_open(struct uv_loop_s *loop, const struct dl_http_options *options,
                  struct dl_http **http, struct dl_error *error);
 
-/* "http://127.0.0.1:9464/", for people. Borrowed. */
+/* Certificates and tokens again; what does not check leaves the old ones. */
+int dl_http_reload(struct dl_http *http, struct dl_error *error);
+
+/* "http://127.0.0.1:9464/" or "https://...", for people. Borrowed. */
 const char *dl_http_url(const struct dl_http *http);
 uint16_t dl_http_port(const struct dl_http *http);
 

@@ -255,10 +255,15 @@ static void drift_done(struct http_request *request, int status, const struct dl
     dl_json_key_text(json, "reference_origin",
                      drift->reference_origin ? drift->reference_origin : "");
     dl_json_key_uint(json, "reference_seq", drift->reference_seq);
+    dl_json_key_number(json, "run_length_asked", drift->run_length_asked);
+    dl_json_key_number(json, "run_length_achieved", drift->run_length_achieved);
+    dl_json_key_text(json, "warning", drift->warning ? drift->warning : "");
     dl_json_key_number(json, "attention_entropy_ratio",
                        dl_metrics_gauge_mean(service->attention_entropy_ratio));
     dl_json_key_number(json, "attention_top5_ratio",
                        dl_metrics_gauge_mean(service->attention_top5_ratio));
+    dl_json_key_number(json, "attention_sink_movement_ratio",
+                       dl_gauge_get(service->attention_sink_movement_ratio));
     dl_json_key_uint(json, "seq", drift->seq);
     dl_live_write_time(json, "time", drift->time, drift->time_unit);
     dl_live_write_features(json, drift->feature_count, drift->features);
@@ -287,7 +292,10 @@ static void renew_done(struct http_request *request, int status, const struct dl
 
 static void renew_drift(struct http_request *request)
 {
-    ASK(request, renew_done, renew_reference, &request->job);
+    char reason[DL_BACKEND_REASON_BYTES_MAX + 1];
+    if (!http_body_text(request, "/reason", reason, sizeof reason)) return;
+    struct dl_backend_renew_request ask = {request->by, dl_slice_text(reason)};
+    ASK(request, renew_done, renew_reference, &ask, &request->job);
 }
 
 static void write_figures(struct dl_json *json, double ap, double auc, double mrr)
@@ -311,6 +319,8 @@ static void quality_done(struct http_request *request, int status, const struct 
         dl_json_key(json, "recent");
         dl_json_open(json, '{');
         write_figures(json, quality->recent_ap, quality->recent_auc, quality->recent_mrr);
+        dl_json_key_number(json, "calibration_error",
+                           dl_gauge_get(request->http->service->quality_calibration_error));
         dl_json_key_uint(json, "pairs", quality->recent_pairs);
         dl_json_close(json, '}');
         dl_json_key(json, "all");
@@ -581,16 +591,16 @@ static void get_explain(struct http_request *request)
 }
 
 const struct http_route http_api_routes[] = {
-    {"/api/status", HTTP_GET, 1, get_status},
-    {"/api/series", HTTP_GET, 1, get_series},
-    {"/api/drift", HTTP_GET, 1, get_drift},
-    {"/api/drift/renew", HTTP_POST, 1, renew_drift},
-    {"/api/quality", HTTP_GET, 1, get_quality},
-    {"/api/alerts", HTTP_GET, 1, get_alerts},
-    {"/api/surprises", HTTP_GET, 1, get_surprises},
-    {"/api/nodes", HTTP_GET, 1, get_nodes},
-    {"/api/node", HTTP_GET, 1, get_node},
-    {"/api/explain", HTTP_GET, 1, get_explain},
-    {"/api/events", HTTP_GET, 1, http_events_handle},
+    {"/api/status", HTTP_GET, 1, DL_RPC_READ, get_status},
+    {"/api/series", HTTP_GET, 1, DL_RPC_READ, get_series},
+    {"/api/drift", HTTP_GET, 1, DL_RPC_READ, get_drift},
+    {"/api/drift/renew", HTTP_POST, 1, DL_RPC_ADMIN, renew_drift},
+    {"/api/quality", HTTP_GET, 1, DL_RPC_READ, get_quality},
+    {"/api/alerts", HTTP_GET, 1, DL_RPC_READ, get_alerts},
+    {"/api/surprises", HTTP_GET, 1, DL_RPC_READ, get_surprises},
+    {"/api/nodes", HTTP_GET, 1, DL_RPC_READ, get_nodes},
+    {"/api/node", HTTP_GET, 1, DL_RPC_READ, get_node},
+    {"/api/explain", HTTP_GET, 1, DL_RPC_READ, get_explain},
+    {"/api/events", HTTP_GET, 1, DL_RPC_SUBSCRIBE, http_events_handle},
 };
 const uint32_t http_api_route_count = sizeof http_api_routes / sizeof *http_api_routes;

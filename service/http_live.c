@@ -1,9 +1,12 @@
 /* Rings over the engine's live streams. */
 #include "service/http_live.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "proto/record_codec.h"
 
 #define NODE_INTERVAL_MS 100 /* a name is noted at most this often, so a busy feed pays nothing */
 
@@ -130,25 +133,6 @@ int64_t dl_live_read(const struct dl_live *live, uint64_t *at, uint8_t *out, siz
 
 /* ---- JSON ------------------------------------------------------------------- */
 
-const char *dl_live_alert_kind_name(enum dl_alert_kind kind)
-{
-    switch (kind) {
-    case DL_ALERT_TEMPORAL_SHIFT:
-        return "temporal_shift";
-    case DL_ALERT_ATTENTION_DISPERSION:
-        return "attention_dispersion";
-    case DL_ALERT_QUALITY_DROP:
-        return "quality_drop";
-    case DL_ALERT_SURPRISE:
-        return "surprise";
-    case DL_ALERT_FEED_STALLED:
-        return "feed_stalled";
-    case DL_ALERT_FEED_FAST:
-        return "feed_fast";
-    }
-    return "unknown";
-}
-
 void dl_live_write_time(struct dl_json *json, const char *key, int64_t time, enum dl_time_unit unit)
 {
     char text[40], text_key[64];
@@ -169,6 +153,15 @@ static void write_alert_clock(const struct dl_live *live, uint64_t number, struc
     dl_json_null(json);
 }
 
+static void write_histogram(struct dl_json *json, const char *key, uint32_t bins,
+                            const float *shares)
+{
+    dl_json_key(json, key);
+    dl_json_open(json, '[');
+    for (uint32_t b = 0; b < bins; b++) dl_json_number(json, round((double)shares[b] * 1e4) / 1e4);
+    dl_json_close(json, ']');
+}
+
 void dl_live_write_features(struct dl_json *json, uint32_t count,
                             const struct dl_alert_feature *features)
 {
@@ -180,6 +173,11 @@ void dl_live_write_features(struct dl_json *json, uint32_t count,
         dl_json_key_number(json, "share", features[i].share);
         dl_json_key_number(json, "before", features[i].before);
         dl_json_key_number(json, "now", features[i].now);
+        dl_json_key_number(json, "low", features[i].low);
+        dl_json_key_number(json, "high", features[i].high);
+        write_histogram(json, "before_histogram", features[i].before_bins,
+                        features[i].before_histogram);
+        write_histogram(json, "now_histogram", features[i].now_bins, features[i].now_histogram);
         dl_json_close(json, '}');
     }
     dl_json_close(json, ']');
@@ -190,7 +188,8 @@ void dl_live_write_alert(const struct dl_live *live, const struct dl_alert *aler
 {
     dl_json_open(json, '{');
     dl_json_key_uint(json, "number", alert->number);
-    dl_json_key_text(json, "kind", dl_live_alert_kind_name(alert->kind));
+    dl_json_key_text(json, "kind", dl_alert_kind_name(alert->kind));
+    dl_json_key_text(json, "severity", dl_alert_severity_name(alert->severity));
     dl_json_key_bool(json, "raised", alert->raised);
     write_alert_clock(live, alert->number, json);
     dl_live_write_time(json, "time", alert->time, unit);

@@ -77,7 +77,6 @@ void dl_live_write_features(struct dl_json *json, uint32_t count,
                             const struct dl_alert_feature *features);
 void dl_live_write_surprises(const struct dl_live *live, struct dl_json *json);
 void dl_live_write_nodes(const struct dl_live *live, struct dl_json *json);
-const char *dl_live_alert_kind_name(enum dl_alert_kind kind);
 
 /* "time" as a number of the unit, "time_text" as ISO 8601 in UTC, or the
  * number again for ticks. */

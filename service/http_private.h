@@ -6,7 +6,11 @@
 #include <uv.h>
 
 #include "service/http.h"
+#include "service/http_access.h"
 #include "service/http_live.h"
+#include "service/http_tls.h"
+#include "service/rpc_core.h"
+#include "service/tls_tokens.h"
 
 #define HTTP_BODY_BYTES_MAX 4096
 #define HTTP_ANSWER_BYTES_MAX (16u * 1024 * 1024)
@@ -20,6 +24,7 @@ struct http_route {
     const char *path;
     unsigned methods; /* http_method, or-ed; GET stands for HEAD too */
     int guarded;      /* the Host and Origin rules apply */
+    uint32_t role;    /* enum dl_rpc_role that the caller needs; 0: none */
     /* Answers (http_answer*) before it returns, or later from the loop. */
     void (*handle)(struct http_request *request);
 };
@@ -35,7 +40,9 @@ struct http_request {
     const struct http_route *route;    /* NULL: no such path */
     const char *label;                 /* for the metrics */
     int is_post;
-    size_t body_size;
+    struct dl_buf upload; /* the request's body */
+    char by[128];         /* who asks, for the alert history */
+    char cookie[192];     /* for Set-Cookie, or "" */
     int started, suspended, counted;
     /* the answer */
     int answered, code;
@@ -77,6 +84,8 @@ struct dl_http {
     char version[64], url[96];
     uint16_t port;
     int loopback;
+    struct dl_http_access *access;
+    struct dl_http_tls *tls; /* NULL: plain text */
     int64_t started_us;
     uint32_t listeners, listeners_max;
     uint32_t jobs; /* with the engine */
@@ -98,11 +107,22 @@ void http_request_release(struct http_request *request);
 /* Makes libmicrohttpd look at resumed connections. */
 void http_wake(struct dl_http *http);
 extern const char http_json_type[];
+/* The caller's token; NULL: none, or not known. */
+const struct dl_token *http_token(struct http_request *request);
+/* A string of the request's JSON body into `text` (with its NUL): 1; 0 after an
+ * answer that says what is wrong. A body without it gives "". */
+int http_body_text(struct http_request *request, const char *pointer, char *text, size_t size);
 
 /* ---- http_api.c -------------------------------------------------------------- */
 
 extern const struct http_route http_api_routes[];
 extern const uint32_t http_api_route_count;
+
+/* ---- http_login.c ------------------------------------------------------------- */
+
+void http_session_handle(struct http_request *request);
+void http_login_handle(struct http_request *request);
+void http_logout_handle(struct http_request *request);
 
 /* ---- http_events.c ------------------------------------------------------------ */
 

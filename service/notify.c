@@ -68,24 +68,6 @@ struct dl_notify {
 
 /* ---- bodies ------------------------------------------------------------------------- */
 
-const char *dl_notify_severity(const struct dl_alert *alert)
-{
-    switch (alert->kind) {
-    case DL_ALERT_TEMPORAL_SHIFT:
-        return alert->statistic >= 2 * alert->threshold ? "critical" : "warning";
-    case DL_ALERT_QUALITY_DROP:
-        return alert->statistic < alert->threshold - 0.1 ? "critical" : "warning";
-    case DL_ALERT_FEED_STALLED:
-        return "critical";
-    case DL_ALERT_SURPRISE:
-        return "info";
-    case DL_ALERT_ATTENTION_DISPERSION:
-    case DL_ALERT_FEED_FAST:
-        break;
-    }
-    return "warning";
-}
-
 static void put_string(struct dl_buf *out, const char *text)
 {
     dl_buf_u8(out, '"');
@@ -104,7 +86,7 @@ void dl_notify_webhook_body(const struct dl_alert *alert, struct dl_buf *out)
     dl_buf_u8(&text, 0);
     dl_buf_text(out, "{\"text\":");
     put_string(out, text.failed ? "" : (const char *)text.data);
-    dl_buf_printf(out, ",\"severity\":\"%s\",\"alert\":", dl_notify_severity(alert));
+    dl_buf_printf(out, ",\"severity\":\"%s\",\"alert\":", dl_alert_severity_name(alert->severity));
     dl_record_encode_alert(alert, DL_RECORD_JSON, out);
     dl_buf_text(out, "}");
     dl_buf_free(&text);
@@ -124,14 +106,14 @@ void dl_notify_alertmanager_body(const struct dl_alert *alert, int64_t wall_us, 
 {
     const char *kind = dl_alert_kind_name(alert->kind);
     dl_buf_printf(out,
-                  "[{\"labels\":{\"alertname\":\"driftline_%s\",\"kind\":\"%s\",\"job\":"
-                  "\"driftline\"},\"annotations\":{\"summary\":",
-                  kind, kind);
+                  "[{\"labels\":{\"alertname\":\"driftline_%s\",\"kind\":\"%s\",\"severity\":"
+                  "\"%s\",\"job\":\"driftline\"},\"annotations\":{\"summary\":",
+                  kind, kind, dl_alert_severity_name(alert->severity));
     put_string(out, alert->reason);
     dl_buf_printf(out,
-                  ",\"severity\":\"%s\",\"statistic\":\"%.6g\",\"threshold\":\"%.6g\","
-                  "\"p_value\":\"%.3g\",\"event\":\"%llu\",\"moved\":\"",
-                  dl_notify_severity(alert), alert->statistic, alert->threshold, alert->p_value,
+                  ",\"statistic\":\"%.6g\",\"threshold\":\"%.6g\",\"p_value\":\"%.3g\","
+                  "\"event\":\"%llu\",\"moved\":\"",
+                  alert->statistic, alert->threshold, alert->p_value,
                   (unsigned long long)alert->seq);
     for (uint32_t f = 0; f < alert->feature_count; f++)
         dl_buf_printf(out, "%s%s", f ? " " : "", alert->features[f].name);
@@ -324,11 +306,18 @@ static void enqueue(struct target *target, const struct dl_alert *alert)
     pthread_mutex_unlock(&target->mutex);
 }
 
+/* Whether a target is told of a kind: Alertmanager keeps alarms, not acts. */
+static int concerns(const struct target *target, int kind)
+{
+    return target->kind != ALERTMANAGER || kind != DL_ALERT_REFERENCE_RENEWED;
+}
+
 static void on_alert(struct dl_backend_listener *listener, const struct dl_alert *alert)
 {
     struct dl_notify *notify = (struct dl_notify *)listener;
     for (int t = 0; t < TARGETS; t++)
-        if (notify->targets[t].running) enqueue(&notify->targets[t], alert);
+        if (notify->targets[t].running && concerns(&notify->targets[t], (int)alert->kind))
+            enqueue(&notify->targets[t], alert);
 }
 
 static void blob_name(const struct target *target, char name[40])
@@ -386,6 +375,7 @@ static int take_stored(void *user, const struct dl_alert_row *row)
 {
     struct backlog *backlog = user;
     const int kind = row->kind % KINDS;
+    if (!concerns(backlog->target, kind)) return 0;
     const int newest = !backlog->seen[kind];
     backlog->seen[kind] = 1;
     const int stands = backlog->target->kind == ALERTMANAGER && newest && row->raised &&

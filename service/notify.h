@@ -41,9 +41,6 @@ int dl_notify_open(uv_loop_t *loop, const struct dl_config *config,
  * everything; the loop must run once more. NULL is allowed. */
 void dl_notify_close(struct dl_notify *notify);
 
-/* "critical", "warning" or "info": how far beyond its bound an alert is, and
- * whether someone must act. */
-const char *dl_notify_severity(const struct dl_alert *alert);
 /* The bodies of the requests. `wall_us`: now. */
 void dl_notify_webhook_body(const struct dl_alert *alert, struct dl_buf *out);
 void dl_notify_alertmanager_body(const struct dl_alert *alert, int64_t wall_us, struct dl_buf *out);

@@ -228,9 +228,14 @@ void dl_print_explanation(FILE *out, const struct dl_msg_explain_response *respo
 static void print_alert(FILE *out, const struct dl_alert *alert, const char *unit)
 {
     char when[40];
-    fprintf(out, "%-7s  %-21s  %s  statistic %.5g, threshold %.5g",
-            alert->raised ? "raised" : "cleared", dl_alert_kind_name(alert->kind),
-            unit ? time_text(alert->time, unit, when) : "", alert->statistic, alert->threshold);
+    const int act = alert->kind == DL_ALERT_REFERENCE_RENEWED;
+    fprintf(out, "%-7s  %-8s  %-21s  %s",
+            act             ? "done"
+            : alert->raised ? "raised"
+                            : "cleared",
+            dl_alert_severity_name(alert->severity), dl_alert_kind_name(alert->kind),
+            unit ? time_text(alert->time, unit, when) : "");
+    if (!act) fprintf(out, "  statistic %.5g, threshold %.5g", alert->statistic, alert->threshold);
     if (alert->node.size) {
         fputs("  node ", out);
         print_name(out, alert->node, 0);
@@ -273,6 +278,14 @@ void dl_print_drift(FILE *out, const struct dl_msg_drift_response *response)
     }
     fprintf(out, "; %" PRIu64 " events, newest %s\n", response->events,
             time_text(response->time, response->time_unit, when));
+    if (response->run_length_asked > 0)
+        fprintf(out, "false alarms: one in %.6g events asked, one in %.6g reached\n",
+                response->run_length_asked, response->run_length_achieved);
+    if (response->warning && response->warning[0]) {
+        fputs("warning: ", out);
+        print_text(out, response->warning);
+        fputc('\n', out);
+    }
     if (response->feature_count)
         fprintf(out, "\n%-20s  %7s  %12s  %12s\n", "feature", "share", "before", "now");
     for (uint32_t i = 0; i < response->feature_count; i++) {

@@ -174,6 +174,9 @@ static void answer_drift(struct dl_rpc_job *job, const struct dl_backend_drift *
         .events = result->seq,
         .time = result->time,
         .time_unit = dl_time_unit_name(result->time_unit),
+        .run_length_asked = or_zero(result->run_length_asked),
+        .run_length_achieved = or_zero(result->run_length_achieved),
+        .warning = result->warning,
     };
     if (result->quality) {
         const struct dl_backend_quality *quality = result->quality;

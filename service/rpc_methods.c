@@ -100,6 +100,7 @@ union request {
     struct dl_msg_window_request window;
     struct dl_msg_explain_request explain;
     struct dl_msg_drift_request drift;
+    struct dl_msg_renew_request renew;
     struct dl_msg_forget_request forget;
     struct dl_msg_empty empty;
 };
@@ -183,9 +184,14 @@ static int ask(struct dl_rpc_methods *methods, enum dl_msg_method_id id,
         if (!backend->get_drift) break;
         return backend->get_drift(context, &drift, &job->job, error);
     }
-    case DL_METHOD_RENEW_REFERENCE:
+    case DL_METHOD_RENEW_REFERENCE: {
+        char by[80];
+        snprintf(by, sizeof by, "rpc %s", dl_rpc_call_peer(job->call));
         if (!backend->renew_reference) break;
-        return backend->renew_reference(context, &job->job, error);
+        return backend->renew_reference(
+            context, &(struct dl_backend_renew_request){by, request->renew.reason}, &job->job,
+            error);
+    }
     case DL_METHOD_GET_MODEL:
         if (!backend->get_model) break;
         return backend->get_model(context, &job->job, error);
@@ -385,7 +391,8 @@ int dl_rpc_methods_reload_tokens(struct dl_rpc_methods *methods, struct dl_error
 {
     struct dl_tokens *tokens;
     if (!methods->config->rpc.tokens_file[0]) return DL_OK;
-    int status = dl_tokens_read(methods->config->rpc.tokens_file, &tokens, error);
+    int status =
+        dl_tokens_read(methods->config->rpc.tokens_file, "rpc.tokens_file", &tokens, error);
     if (status != DL_OK) return status;
     dl_tokens_free(methods->tokens);
     methods->tokens = tokens;

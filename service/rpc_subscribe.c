@@ -182,7 +182,9 @@ void dl_rpc_subscribe_listen(struct dl_rpc_methods *methods)
 static int stands(const struct dl_backend_drift *drift, uint32_t index)
 {
     const struct dl_alert *alert = &drift->alerts[index];
-    if (!alert->raised || alert->kind == DL_ALERT_SURPRISE) return 0; /* surprise is a moment */
+    if (!alert->raised) return 0;
+    if (alert->kind == DL_ALERT_SURPRISE || alert->kind == DL_ALERT_REFERENCE_RENEWED)
+        return 0; /* moments */
     for (uint32_t i = 0; i < index; i++)
         if (drift->alerts[i].kind == alert->kind) return 0;
     return 1;

@@ -234,6 +234,8 @@ static void reload(struct dl_service *service)
         DL_ERROR("service", "certificates are kept as they were: %s", error.text);
     if (service->methods && dl_rpc_methods_reload_tokens(service->methods, &error) != DL_OK)
         DL_ERROR("service", "tokens are kept as they were: %s", error.text);
+    if (service->http && dl_http_reload(service->http, &error) != DL_OK)
+        DL_ERROR("service", "HTTP keeps what it had: %s", error.text);
     if (!service->config->model.path[0] || service->options.no_model) return;
     int status = dl_model_load(service->config->model.path, &model, &error);
     if (status == DL_OK) {
@@ -527,15 +529,21 @@ static int open_http(struct dl_service *service, struct dl_error *error)
 {
     const struct dl_config *config = service->config;
     if (service->options.no_model || !config->http.listen[0]) return DL_OK;
-    struct dl_http_options options = {.listen = config->http.listen,
-                                      .plain_text_anywhere =
-                                          config->http.plain_text == DL_PLAIN_ANYWHERE,
-                                      .connections_max = (uint32_t)config->http.connections_max,
-                                      .backend = &service->backend,
-                                      .metrics = service->registry,
-                                      .service = &service->metrics,
-                                      .time_unit = config->source.time_unit,
-                                      .version = DL_VERSION};
+    const int own_tokens = config->http.tokens_file[0] != '\0';
+    struct dl_http_options options = {
+        .listen = config->http.listen,
+        .plain_text_anywhere = config->http.plain_text == DL_PLAIN_ANYWHERE,
+        .tls_cert = config->http.tls_cert,
+        .tls_key = config->http.tls_key,
+        .tls_ca = config->http.tls_ca,
+        .tokens_file = own_tokens ? config->http.tokens_file : config->rpc.tokens_file,
+        .tokens_key = own_tokens ? "http.tokens_file" : "rpc.tokens_file",
+        .connections_max = (uint32_t)config->http.connections_max,
+        .backend = &service->backend,
+        .metrics = service->registry,
+        .service = &service->metrics,
+        .time_unit = config->source.time_unit,
+        .version = DL_VERSION};
     int status = dl_http_open(service->loop, &options, &service->http, error);
     if (status == DL_OK)
         snprintf(service->http_url, sizeof service->http_url, "%s", dl_http_url(service->http));

@@ -13,14 +13,11 @@
 
 #define FILE_BYTES_MAX (1024 * 1024)
 
-struct token {
-    uint8_t hash[SHA256_DIGEST_LENGTH];
-    uint32_t roles;
-};
+_Static_assert(DL_TOKEN_HASH_BYTES == SHA256_DIGEST_LENGTH, "a hash is SHA-256");
 
 struct dl_tokens {
     uint32_t count;
-    struct token list[DL_TOKENS_MAX];
+    struct dl_token list[DL_TOKENS_MAX];
 };
 
 static int is_space(uint8_t byte)
@@ -68,11 +65,28 @@ static int parse_roles(struct dl_slice word, uint32_t *roles)
     return *roles ? DL_OK : DL_ERR_INVALID;
 }
 
+/* What stands behind '#', made fit for a log line. */
+static void take_name(struct dl_slice line, char name[DL_TOKEN_NAME_BYTES])
+{
+    const uint8_t *hash = line.size ? memchr(line.data, '#', line.size) : NULL;
+    const uint8_t *end = line.data + line.size;
+    size_t used = 0;
+    name[0] = '\0';
+    if (!hash) return;
+    const uint8_t *at = hash + 1;
+    while (at < end && is_space(*at)) at++;
+    while (end > at && is_space(end[-1])) end--;
+    for (; at < end && used + 1 < DL_TOKEN_NAME_BYTES; at++)
+        name[used++] = (char)(*at >= 0x20 && *at < 0x7f ? *at : '?');
+    name[used] = '\0';
+}
+
 static int parse_line(struct dl_tokens *tokens, struct dl_slice line, const char *name,
                       unsigned number, struct dl_error *error)
 {
+    const struct dl_slice whole = line;
     struct dl_slice token = next_word(&line), roles = next_word(&line), more = next_word(&line);
-    struct token *entry = &tokens->list[tokens->count];
+    struct dl_token *entry = &tokens->list[tokens->count];
     if (token.size == 0) return DL_OK;
     if (tokens->count == DL_TOKENS_MAX)
         return dl_error_set(error, DL_ERR_TOO_LARGE, "%s:%u: more than %d tokens", name, number,
@@ -88,6 +102,7 @@ static int parse_line(struct dl_tokens *tokens, struct dl_slice line, const char
                             "read,subscribe,ingest,admin or all",
                             name, number);
     SHA256(token.data, token.size, entry->hash);
+    take_name(whole, entry->name);
     tokens->count++;
     return DL_OK;
 }
@@ -116,11 +131,11 @@ int dl_tokens_parse(struct dl_slice text, const char *name, struct dl_tokens **r
     return DL_OK;
 }
 
-int dl_tokens_read(const char *path, struct dl_tokens **tokens, struct dl_error *error)
+int dl_tokens_read(const char *path, const char *key, struct dl_tokens **tokens,
+                   struct dl_error *error)
 {
     FILE *file = fopen(path, "re");
-    if (!file)
-        return dl_error_set(error, DL_ERR_IO, "rpc.tokens_file: %s: %s", path, strerror(errno));
+    if (!file) return dl_error_set(error, DL_ERR_IO, "%s: %s: %s", key, path, strerror(errno));
     uint8_t *text = malloc(FILE_BYTES_MAX + 1);
     size_t size = text ? fread(text, 1, FILE_BYTES_MAX + 1, file) : 0;
     int failed = ferror(file);
@@ -129,10 +144,9 @@ int dl_tokens_read(const char *path, struct dl_tokens **tokens, struct dl_error 
     if (!text)
         status = dl_error_set(error, DL_ERR_NOMEM, "out of memory");
     else if (failed)
-        status = dl_error_set(error, DL_ERR_IO, "rpc.tokens_file: cannot read %s", path);
+        status = dl_error_set(error, DL_ERR_IO, "%s: cannot read %s", key, path);
     else if (size > FILE_BYTES_MAX)
-        status =
-            dl_error_set(error, DL_ERR_TOO_LARGE, "rpc.tokens_file: %s is larger than 1 MiB", path);
+        status = dl_error_set(error, DL_ERR_TOO_LARGE, "%s: %s is larger than 1 MiB", key, path);
     else
         status = dl_tokens_parse(dl_slice_of(text, size), path, tokens, error);
     if (text) OPENSSL_cleanse(text, size);
@@ -150,19 +164,31 @@ uint32_t dl_tokens_count(const struct dl_tokens *tokens)
     return tokens->count;
 }
 
-uint32_t dl_tokens_roles(const struct dl_tokens *tokens, struct dl_slice authorization)
+const struct dl_token *dl_tokens_find_hash(const struct dl_tokens *tokens,
+                                           const uint8_t hash[DL_TOKEN_HASH_BYTES])
+{
+    uint32_t found = 0; /* index + 1; the first of equals */
+    for (uint32_t i = tokens->count; i-- > 0;) {
+        uint32_t equal = CRYPTO_memcmp(hash, tokens->list[i].hash, DL_TOKEN_HASH_BYTES) == 0;
+        found = (found & (equal - 1)) | ((i + 1) & (0u - equal));
+    }
+    return found ? &tokens->list[found - 1] : NULL;
+}
+
+const struct dl_token *dl_tokens_find(const struct dl_tokens *tokens, struct dl_slice authorization)
 {
     static const char scheme[] = "bearer ";
     size_t size = sizeof(scheme) - 1;
     uint8_t hash[SHA256_DIGEST_LENGTH];
-    uint32_t roles = 0;
     if (authorization.size <= size ||
         strncasecmp((const char *)authorization.data, scheme, size) != 0)
-        return 0;
+        return NULL;
     SHA256(authorization.data + size, authorization.size - size, hash);
-    for (uint32_t i = 0; i < tokens->count; i++) {
-        uint32_t equal = CRYPTO_memcmp(hash, tokens->list[i].hash, sizeof(hash)) == 0;
-        roles |= tokens->list[i].roles & (0u - equal);
-    }
-    return roles;
+    return dl_tokens_find_hash(tokens, hash);
+}
+
+uint32_t dl_tokens_roles(const struct dl_tokens *tokens, struct dl_slice authorization)
+{
+    const struct dl_token *token = dl_tokens_find(tokens, authorization);
+    return token ? token->roles : 0;
 }

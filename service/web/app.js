@@ -1,19 +1,21 @@
 // The dashboard: loads the state once, then follows the event stream.
 
-import { Chart, h, formatNumber, formatSeconds, formatRatio, formatClock } from './charts.js';
+import { Chart, h, s, formatNumber, formatSeconds, formatRatio, formatClock, formatDay } from './charts.js';
 import { Explorer, bar } from './explorer.js';
 
 const byId = id => document.getElementById(id);
 const SPANS = { '15m': 900000, '3h': 10800000, '24h': 86400000 };
 const KINDS = {
   temporal_shift: 'Temporal shift', attention_dispersion: 'Attention dispersion', quality_drop: 'Quality drop',
-  surprise: 'Surprise', feed_stalled: 'Feed stalled',
+  surprise: 'Surprise', feed_stalled: 'Feed stalled', feed_fast: 'Feed unusually fast', reference_renewed: 'Reference renewed',
 };
-const view = { span: '15m', series: null, latest: {}, alerts: [], drift: null, quality: null, model: null, connected: false };
+const SEVERITIES = { info: 'ℹ info', warning: '! warning', critical: '‼ critical' };
+const view = { span: '15m', series: null, latest: {}, alerts: [], drift: null, quality: null, model: null, connected: false, session: null, opened: new Set() };
 
 async function fetchJson(path, options) {
   const response = await fetch(path, { headers: { Accept: 'application/json' }, ...options });
   const body = await response.json().catch(() => ({}));
+  if (response.status === 401 && path !== '/api/login') askToken();
   if (!response.ok) throw Object.assign(new Error(body.error || `HTTP ${response.status}`), { status: response.status });
   return body;
 }
@@ -33,6 +35,9 @@ function makeCharts(parent) {
     new Chart(parent, { json, title: 'Live quality', format: formatRatio, zero: false, top: 1,
       series: [{ key: 'average_precision', label: 'AP' }, { key: 'auc', label: 'AUC' }, { key: 'mrr', label: 'MRR' }],
       empty: 'no live quality yet: set predict.quality: on' }),
+    new Chart(parent, { json, title: 'Calibration error of the probabilities (ECE)', format: formatRatio, area: true, top: 0.05,
+      series: [{ key: 'calibration_error', label: 'expected calibration error' }],
+      empty: 'no live quality yet: set predict.quality: on' }),
     new Chart(parent, { ...number, title: 'Surprise of each event, bits', area: true,
       series: [{ key: 'surprise_mean_bits', label: 'mean' }, { key: 'surprise_p95_bits', label: '95th percentile' }],
       empty: 'nothing was scored yet' }),
@@ -42,9 +47,13 @@ function makeCharts(parent) {
     new Chart(parent, { ...number, title: 'Lag and outbox', area: true,
       series: [{ key: 'lag_records', label: 'messages to read' }, { key: 'outbox_rows', label: 'rows to publish' }],
       empty: 'this source has no lag' }),
-    new Chart(parent, { json, title: 'Attention on served traffic', format: formatRatio, top: 1,
-      series: [{ key: 'attention_entropy_ratio', label: 'entropy (1: uniform)' }, { key: 'attention_top5_ratio', label: 'share of top 5 %' }],
+    new Chart(parent, { json, title: 'Attention on served traffic', format: formatRatio, top: 1, half: true,
+      series: [{ key: 'attention_entropy_ratio', label: 'entropy (1: uniform)' }, { key: 'attention_top5_ratio', label: 'share of top 5 %' },
+        { key: 'attention_sink_movement_ratio', label: 'sinks that moved' }],
       empty: 'no attention was measured yet' }),
+    new Chart(parent, { ...number, title: 'Attention sinks of a pair (mean + 3 σ)', half: true,
+      series: [{ key: 'attention_sinks_global', label: 'global: in most layers' }, { key: 'attention_sinks_local', label: 'local: in fewer' }],
+      empty: 'no sinks were measured yet: pairs with 16 tokens and more are needed' }),
   ];
 }
 
@@ -113,20 +122,37 @@ function splitUnit(text) {
 
 // ---- drift and alerts ------------------------------------------------------------------
 
+// Shares of the reference's rows (line) and of the recent rows (bars) in equal bins.
+function histogram(feature) {
+  const before = feature.before_histogram || [], now = feature.now_histogram || [], bins = now.length;
+  if (!bins || before.length !== bins) return null;
+  const width = 80, height = 26, top = Math.max(...before, ...now, 1e-9), step = width / bins;
+  const y = share => height - share / top * (height - 2);
+  const line = before.map((share, bin) => `${bin ? 'L' : 'M'}${(bin * step).toFixed(1)} ${y(share).toFixed(1)}h${step.toFixed(1)}`).join('');
+  const range = `${formatNumber(feature.low)} to ${formatNumber(feature.high)}`;
+  return s('svg', { class: 'histogram', width, height, viewBox: `0 0 ${width} ${height}`, role: 'img',
+    'aria-label': `histogram of ${feature.name.replaceAll('_', ' ')} from ${range}: line before, bars now` },
+  s('title', {}, `${range}; line: reference, bars: recent events`),
+  ...now.map((share, bin) => s('rect', { x: bin * step, width: Math.max(0.5, step - 0.5), y: y(share), height: height - y(share) })),
+  s('path', { d: line }));
+}
+
 function featureTable(all) {
   const features = all.filter((feature, index) => index < 3 || feature.share >= 0.005);
   const largest = Math.max(1e-9, ...features.map(feature => feature.share));
-  return h('table', {}, h('thead', {}, h('tr', {}, h('th', {}, 'Feature'), h('th', {}, 'Share'),
-    h('th', { class: 'num' }, 'Before'), h('th', { class: 'num' }, ''), h('th', { class: 'num' }, 'Now'))),
+  return h('table', { class: 'features' }, h('thead', {}, h('tr', {}, h('th', {}, 'Feature'), h('th', {}, 'Share'),
+    h('th', { class: 'num' }, 'Before'), h('th', { class: 'num' }, ''), h('th', { class: 'num' }, 'Now'),
+    h('th', { title: 'line: reference, bars: recent events' }, 'Histogram'))),
   h('tbody', {}, ...features.map(feature => h('tr', {},
     h('td', { class: 'name-cell', title: feature.name }, feature.name.replaceAll('_', ' ')),
-    h('td', {}, h('div', { class: 'share' }, bar(Math.max(0, feature.share) / largest, 56),
+    h('td', {}, h('div', { class: 'share' }, bar(Math.max(0, feature.share) / largest, 36),
       h('span', {}, (feature.share * 100).toFixed(0) + ' %'))),
     h('td', { class: 'num' }, formatNumber(feature.before)),
     h('td', { class: 'num' }, feature.now > feature.before ? '↗' : feature.now < feature.before ? '↘' : '→'),
-    h('td', { class: 'num' }, formatNumber(feature.now)))),
-  features.length < all.length ? h('tr', {}, h('td', { colspan: 5, class: 'note' },
-    `${all.length - features.length} other features hardly moved.`)) : null));
+    h('td', { class: 'num' }, formatNumber(feature.now)),
+    h('td', {}, histogram(feature)))),
+  h('tr', {}, h('td', { colspan: 6, class: 'note' }, 'Histograms: line before, bars now.' +
+    (features.length < all.length ? ` ${all.length - features.length} other features hardly moved.` : '')))));
 }
 
 function drawDrift() {
@@ -137,8 +163,10 @@ function drawDrift() {
   byId('moved').replaceChildren(drift.features.length ? featureTable(drift.features) : '');
   byId('reference').textContent = drift.reference_size
     ? `Reference: ${formatNumber(drift.reference_size)} events` +
-      ({ model: ', from training', renewed: ', renewed while serving', feed: ', from this feed' }[drift.reference_origin] || '')
+      ({ model: ', from training', renewed: ', renewed while serving', feed: ', from this feed' }[drift.reference_origin] || '') +
+      (drift.run_length_asked ? `; one false alarm in ${formatNumber(drift.run_length_asked)} events asked, in ${formatNumber(drift.run_length_achieved)} reached.` : '')
     : 'No reference yet.';
+  byId('drift-warning').textContent = drift.warning ? '! ' + drift.warning : '';
   drawBanner();
 }
 
@@ -155,13 +183,21 @@ function drawBanner() {
 }
 
 function alertItem(alert) {
-  const when = alert.wall_ms === null ? alert.time_text : new Date(alert.wall_ms).toLocaleString([], { hourCycle: 'h23' });
-  return h('div', { class: 'alert' },
-    h('div', { class: 'head' }, h('span', { class: 'badge ' + (alert.raised ? 'raised' : 'cleared') }, alert.raised ? '▲ raised' : '▼ cleared'),
-      h('strong', {}, KINDS[alert.kind] || alert.kind), h('time', { title: 'feed time ' + alert.time_text }, when)),
-    h('div', { class: 'what' }, alert.reason || `statistic ${formatNumber(alert.statistic)}, threshold ${formatNumber(alert.threshold)}`),
-    alert.features.length ? h('div', { class: 'what' }, 'moved: ' + alert.features.slice(0, 4)
-      .map(feature => `${feature.name.replaceAll('_', ' ')} ${formatNumber(feature.before)} → ${formatNumber(feature.now)}`).join('; ')) : null);
+  const when = alert.wall_ms === null ? alert.time_text : formatDay(alert.wall_ms);
+  const single = { reference_renewed: '● done', surprise: '● seen' }[alert.kind];
+  const state = single ? ['done', single] : alert.raised ? ['raised', '▲ raised'] : ['cleared', '▼ cleared'];
+  const item = h('div', { class: 'alert' },
+    h('div', { class: 'head' }, h('span', { class: 'badge ' + state[0] }, state[1]),
+      h('strong', {}, KINDS[alert.kind] || alert.kind),
+      h('span', { class: 'severity ' + alert.severity }, SEVERITIES[alert.severity] || alert.severity),
+      h('time', { title: 'feed time ' + alert.time_text }, when)),
+    h('div', { class: 'what' }, alert.reason || `statistic ${formatNumber(alert.statistic)}, threshold ${formatNumber(alert.threshold)}`));
+  if (alert.features.length)
+    item.append(h('details', { open: view.opened.has(alert.number), ontoggle: event => {
+      if (event.target.open) view.opened.add(alert.number); else view.opened.delete(alert.number);
+    } }, h('summary', {}, 'What moved: ' + alert.features.slice(0, 3).map(feature => feature.name.replaceAll('_', ' ')).join(', ')),
+    featureTable(alert.features)));
+  return item;
 }
 
 function drawAlerts() {
@@ -192,21 +228,62 @@ function drawNodes(nodes) {
 // ---- renewing -------------------------------------------------------------------------------
 
 function askRenewal() {
+  byId('renew-reason').value = '';
   byId('confirm').showModal();
 }
+
+const post = (path, body) => fetchJson(path, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
 
 async function renew() {
   const result = byId('renew-result');
   byId('renew').disabled = true;
   try {
-    const answer = await fetchJson('/api/drift/renew', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: '{}' });
+    const answer = await post('/api/drift/renew', { reason: byId('renew-reason').value });
     result.textContent = `Renewed at ${formatClock(Date.now())}` + (answer.alert_cleared ? '; the alert is cleared.' : '.');
     await refresh();
   } catch (error) {
     result.textContent = 'Not renewed: ' + error.message;
   } finally {
-    byId('renew').disabled = false;
+    drawSession();
   }
+}
+
+// ---- who is there --------------------------------------------------------------------------------
+
+function askToken() {
+  const dialog = byId('login');
+  if (!dialog.open) dialog.showModal();
+}
+
+function drawSession() {
+  const { session } = view, may = role => !session || session.roles.includes(role);
+  byId('sign-out').hidden = !(session?.token_needed && session.roles.length);
+  byId('sign-out').title = session?.name ? 'signed in with the token ' + session.name : '';
+  byId('renew').disabled = !may('admin');
+  byId('renew').title = may('admin') ? '' : 'this token has no role admin';
+}
+
+async function login(event) {
+  event.preventDefault();
+  const field = byId('token'), problem = byId('login-problem');
+  problem.textContent = '';
+  try {
+    view.session = await post('/api/login', { token: field.value.trim() });
+    field.value = '';
+    byId('login').close();
+    drawSession();
+    connect();
+    followHash();
+  } catch (error) {
+    problem.textContent = 'Not signed in: ' + error.message;
+    field.select();
+  }
+}
+
+async function logout() {
+  view.stream?.close();
+  await post('/api/logout', {}).catch(() => {});
+  location.reload();
 }
 
 // ---- the connection -----------------------------------------------------------------------------
@@ -248,7 +325,8 @@ function onSample(sample) {
 }
 
 function connect() {
-  const stream = new EventSource('/api/events');
+  view.stream?.close();
+  const stream = view.stream = new EventSource('/api/events');
   // After a break the points in between are missing, so everything is read again.
   stream.addEventListener('open', () => {
     view.connected = true;
@@ -260,9 +338,23 @@ function connect() {
   stream.addEventListener('error', () => {
     view.connected = false;
     drawHealth(false, '');
-    // A refused stream (503) is final for the browser; a broken one is not.
-    if (stream.readyState === EventSource.CLOSED) setTimeout(connect, 3000);
+    // A refused stream is final for the browser, a broken one is not.
+    if (stream.readyState === EventSource.CLOSED) setTimeout(() => { if (view.stream === stream) begin(); }, 3000);
   });
+}
+
+// Who is asking is known first, so that a page without a token asks for one.
+async function begin() {
+  try {
+    view.session = await fetchJson('/api/session');
+  } catch {
+    view.connected = false;
+    drawHealth(false, '');
+    setTimeout(begin, 3000);
+    return;
+  }
+  drawSession();
+  if (view.session.roles.length) connect(); else askToken();
 }
 
 // ---- start ------------------------------------------------------------------------------------------
@@ -304,11 +396,12 @@ function start() {
   for (const input of document.querySelectorAll('input[name="span"]'))
     input.addEventListener('change', () => { view.span = input.value; loadSeries().catch(() => {}); });
   window.addEventListener('hashchange', followHash);
+  byId('login-form').addEventListener('submit', login);
+  byId('sign-out').addEventListener('click', logout);
   drawTiles();
-  connect();
-  followHash();
-  setInterval(() => { if (!document.hidden) refresh(); }, 10000);
-  setInterval(() => { if (!document.hidden && view.span !== '15m') loadSeries().catch(() => {}); }, 10000);
+  begin().then(() => { if (view.session?.roles.length) followHash(); });
+  setInterval(() => { if (!document.hidden && view.connected) refresh(); }, 10000);
+  setInterval(() => { if (!document.hidden && view.connected && view.span !== '15m') loadSeries().catch(() => {}); }, 10000);
 }
 
 start();

@@ -56,6 +56,10 @@ export function formatClock(milliseconds, withSeconds = true) {
   });
 }
 
+export const formatDay = milliseconds => new Date(milliseconds).toLocaleString([], {
+  day: 'numeric', month: 'short', year: 'numeric', hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23',
+});
+
 function niceStep(span, count) {
   const raw = span / count, power = 10 ** Math.floor(Math.log10(raw)), unit = raw / power;
   return (unit <= 1 ? 1 : unit <= 2 ? 2 : unit <= 2.5 ? 2.5 : unit <= 5 ? 5 : 10) * power;

@@ -237,7 +237,9 @@ static int explain(void *context, const struct dl_backend_explain_request *reque
 static int get_drift(void *context, const struct dl_backend_drift_request *request,
                      struct dl_backend_job *job, struct dl_error *error)
 {
-    static const struct dl_alert_feature moved[] = {{"gap", 0.75, 1, 2}, {"degree", 0.25, 3, 4}};
+    static const struct dl_alert_feature moved[] = {
+        {.name = "gap", .share = 0.75, .before = 1, .now = 2},
+        {.name = "degree", .share = 0.25, .before = 3, .now = 4}};
     struct dl_backend_quality quality = {.pairs = 100, .ap = 0.9, .auc = 0.8, .mrr = 0.7};
     union dl_backend_result result = {.drift = {.ready = 1,
                                                 .reason = "",
@@ -262,8 +264,10 @@ static int get_drift(void *context, const struct dl_backend_drift_request *reque
     return DL_OK;
 }
 
-static int renew_reference(void *context, struct dl_backend_job *job, struct dl_error *error)
+static int renew_reference(void *context, const struct dl_backend_renew_request *request,
+                           struct dl_backend_job *job, struct dl_error *error)
 {
+    (void)request;
     union dl_backend_result result = {.renewed = {1000, events, has_standing}};
     (void)context;
     (void)error;

@@ -45,10 +45,20 @@ def test_demo_finds_its_shift_once_and_a_renewal_clears_it(driftline, tmp_path):
         assert demo.metric("driftline_alerts_total") == 0, "an alert before the shift"
         demo.wait("the alert is raised", lambda: demo.metric("driftline_drift_raised") == 1, 60)
         assert demo.metric("driftline_alerts_total") == 1
-        request = urllib.request.Request(demo.http + "api/drift/renew", data=b"{}", method="POST",
+        request = urllib.request.Request(demo.http + "api/drift/renew", method="POST",
+                                         data=b'{"reason": "new habits, as planted"}',
                                          headers={"Content-Type": "application/json"})
         assert urllib.request.urlopen(request, timeout=10).status == 200
         demo.wait("the alert is cleared", lambda: demo.metric("driftline_drift_raised") == 0, 10)
+        act, cleared, raised = json.loads(demo.get("api/alerts"))["alerts"]
+        assert act["kind"] == "reference_renewed" and act["severity"] == "info"
+        assert act["reason"].endswith("by http 127.0.0.1: new habits, as planted")
+        assert cleared["raised"] is False and raised["raised"] is True
+        assert cleared["severity"] == raised["severity"] in ("warning", "critical")
+        for moved in raised["features"]:
+            for histogram in (moved["before_histogram"], moved["now_histogram"]):
+                assert len(histogram) == 32 and abs(sum(histogram) - 1) < 0.01
+        assert demo.metric("driftline_alerts_total") == 1, "an act is no alert"
     finally:
         demo.process.send_signal(signal.SIGTERM)
         out, _ = demo.process.communicate(timeout=60)

@@ -99,7 +99,8 @@ def test_a_webhook_gets_each_alert_once_in_order_whatever_fails(serve, receive, 
     assert headers["Content-Type"] == "application/json"
     raised, cleared = hook.taken()[:2]
     assert raised["alert"]["kind"] == "feed_stalled" and raised["alert"]["raised"] is True
-    assert raised["severity"] == "critical"
+    assert raised["severity"] == raised["alert"]["severity"] == "critical"
+    assert cleared["alert"]["severity"] == "critical"
     assert raised["text"].startswith("driftline: feed_stalled raised: no event for")
     assert cleared["alert"]["kind"] == "feed_stalled" and not cleared["alert"].get("raised")
     # What failed is what came in the end: the same alert, nothing between.
@@ -150,7 +151,7 @@ def test_alertmanager_gets_labels_that_match_and_an_end(serve, receive, free_por
     assert raised["labels"] == cleared["labels"]
     assert raised["labels"]["alertname"] == "driftline_feed_stalled"
     assert raised["annotations"]["summary"].startswith("no event for")
-    assert raised["annotations"]["severity"] == "critical"
+    assert raised["labels"]["severity"] == "critical"
     assert "endsAt" not in raised and "startsAt" in raised
     assert cleared["endsAt"].endswith("Z")
 

@@ -40,12 +40,15 @@ static struct {
     double statistic, threshold;
 } sim;
 
-static struct dl_alert_feature moved[] = {{"weight", 0.46, 1.2, 1.2},
-                                          {"novelty", 0.23, 0.08, 0.08},
-                                          {"source_activity", 0.14, 3.1, 3.1},
-                                          {"age_of_pair", 0.09, 5.2, 5.2},
-                                          {"common_neighbours", 0.05, 2.4, 2.4},
-                                          {"repetition", 0.03, 0.61, 0.61}};
+#define BINS 32
+static struct dl_alert_feature moved[] = {
+    {.name = "weight", .share = 0.46, .before = 1.2, .now = 1.2, .low = -3, .high = 6},
+    {.name = "novelty", .share = 0.23, .before = 0.08, .now = 0.08, .low = -0.5, .high = 0.9},
+    {.name = "source_activity", .share = 0.14, .before = 3.1, .now = 3.1, .low = 0, .high = 7},
+    {.name = "age_of_pair", .share = 0.09, .before = 5.2, .now = 5.2, .low = 0, .high = 11},
+    {.name = "common_neighbours", .share = 0.05, .before = 2.4, .now = 2.4, .low = -1, .high = 6},
+    {.name = "repetition", .share = 0.03, .before = 0.61, .now = 0.61, .low = -0.2, .high = 1.2}};
+static float histograms[6][2][BINS];
 static const double moved_to[] = {3.9, 0.41, 4.4, 7.9, 1.1, 0.35};
 #define MOVED (sizeof moved / sizeof *moved)
 
@@ -69,32 +72,84 @@ static int node_of(struct dl_slice name, uint32_t *node)
     return 0;
 }
 
+/* A bell around the mean of before and of now. */
+static void draw_histograms(struct dl_alert_feature *feature, float bins[2][BINS])
+{
+    for (int side = 0; side < 2; side++) {
+        double centre = side ? feature->now : feature->before, sum = 0;
+        double width = (feature->high - feature->low) / BINS;
+        for (int b = 0; b < BINS; b++) {
+            double z = (feature->low + (b + 0.5) * width - centre) / (4 * width);
+            bins[side][b] = (float)exp(-z * z / 2);
+            sum += (double)bins[side][b];
+        }
+        for (int b = 0; b < BINS; b++) bins[side][b] = (float)((double)bins[side][b] / sum);
+    }
+    feature->before_bins = feature->now_bins = BINS;
+    feature->before_histogram = bins[0];
+    feature->now_histogram = bins[1];
+}
+
 /* ---- the feed ---------------------------------------------------------------------- */
 
-static void say_alert(int raised)
+static void keep_alert(struct dl_alert alert)
 {
     if (sim.kept_count < 16) sim.kept_count++;
     memmove(sim.kept + 1, sim.kept, (sim.kept_count - 1) * sizeof *sim.kept);
-    struct dl_alert *alert = &sim.kept[0];
+    sim.kept[0] = alert;
+    if (sim.listener) sim.listener->alert(sim.listener, &sim.kept[0]);
+}
+
+static void say_alert(int raised)
+{
     char *reason = sim.reasons[sim.alerts % 16];
     sprintf(reason,
             raised ? "the drift statistic %.3f is above its threshold %.3f"
                    : "the drift statistic %.3f is back below its threshold %.3f",
             sim.statistic, sim.threshold);
-    *alert = (struct dl_alert){.number = ++sim.alerts,
-                               .kind = DL_ALERT_TEMPORAL_SHIFT,
-                               .raised = raised,
-                               .time = sim.time_ms,
-                               .seq = dl_graph_feed(sim.graph)->events,
-                               .statistic = sim.statistic,
-                               .threshold = sim.threshold,
-                               .p_value = raised ? 0.0004 : 0.31,
-                               .window = 500,
-                               .reason = reason,
-                               .feature_count = raised ? 3 : 0,
-                               .features = moved};
     sim.raised = raised;
-    if (sim.listener) sim.listener->alert(sim.listener, alert);
+    keep_alert((struct dl_alert){.number = ++sim.alerts,
+                                 .kind = DL_ALERT_TEMPORAL_SHIFT,
+                                 .severity = DL_SEVERITY_WARNING,
+                                 .raised = raised,
+                                 .time = sim.time_ms,
+                                 .seq = dl_graph_feed(sim.graph)->events,
+                                 .statistic = sim.statistic,
+                                 .threshold = sim.threshold,
+                                 .p_value = raised ? 0.0004 : 0.31,
+                                 .window = 500,
+                                 .reason = reason,
+                                 .feature_count = raised ? 3 : 0,
+                                 .features = moved});
+}
+
+/* An older one of each kind, so that the page shows them all. */
+static void say_others(void)
+{
+    static const struct {
+        enum dl_alert_kind kind;
+        enum dl_alert_severity severity;
+        int raised;
+        const char *reason;
+    } others[] = {
+        {DL_ALERT_FEED_FAST, DL_SEVERITY_WARNING, 1,
+         "events come 14 times as fast as in the fastest window of training"},
+        {DL_ALERT_FEED_FAST, DL_SEVERITY_WARNING, 0, "events come at their usual pace again"},
+        {DL_ALERT_QUALITY_DROP, DL_SEVERITY_CRITICAL, 1,
+         "average precision of the last 1000 events is 0.741, in training it was 0.934"},
+        {DL_ALERT_QUALITY_DROP, DL_SEVERITY_CRITICAL, 0, "average precision is back at 0.921"},
+        {DL_ALERT_FEED_STALLED, DL_SEVERITY_CRITICAL, 1, "no event for 61 seconds"},
+        {DL_ALERT_FEED_STALLED, DL_SEVERITY_CRITICAL, 0, "events are coming again"},
+        {DL_ALERT_SURPRISE, DL_SEVERITY_INFO, 1,
+         "an edge with 14.2 bits of surprise (threshold 12.0)"},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        keep_alert((struct dl_alert){.number = ++sim.alerts,
+                                     .kind = others[i].kind,
+                                     .severity = others[i].severity,
+                                     .raised = others[i].raised,
+                                     .time = sim.time_ms,
+                                     .reason = others[i].reason});
 }
 
 static void one_event(void)
@@ -148,6 +203,7 @@ static void tick(int64_t wall_ms)
         0.018 + 0.12 * sim.shift + 0.006 * sin(sim.second / 13) + 0.002 * dl_rng_normal(&sim.rng);
     for (size_t i = 0; i < MOVED; i++)
         moved[i].now = moved[i].before + (moved_to[i] - moved[i].before) * sim.shift;
+    for (size_t i = 0; i < MOVED; i++) draw_histograms(&moved[i], histograms[i]);
     if (!sim.raised && sim.statistic > sim.threshold) say_alert(1);
     if (sim.raised && sim.statistic < sim.threshold * 0.6) say_alert(0);
     struct dl_service_metrics *m = &sim.service;
@@ -165,6 +221,12 @@ static void tick(int64_t wall_ms)
                  0.62 + 0.2 * sim.shift + 0.01 * sin(sim.second / 17));
     dl_gauge_set(dl_metrics_gauge(m->attention_top5_ratio, DL_LABELS("0")),
                  0.34 - 0.12 * sim.shift);
+    dl_gauge_set(dl_metrics_gauge(m->attention_sinks, DL_LABELS("global")),
+                 0.8 - 0.5 * sim.shift + 0.05 * sin(sim.second / 19));
+    dl_gauge_set(dl_metrics_gauge(m->attention_sinks, DL_LABELS("local")),
+                 1.6 + 0.9 * sim.shift + 0.1 * sin(sim.second / 11));
+    dl_gauge_set(m->attention_sink_movement_ratio, 0.22 + 0.3 * sim.shift);
+    dl_gauge_set(m->quality_calibration_error, 0.018 + 0.05 * sim.shift);
 }
 
 /* ---- the backend ---------------------------------------------------------------------- */
@@ -317,6 +379,8 @@ static int get_drift(void *context, const struct dl_backend_drift_request *reque
                                                                    : request->alerts_max,
                                                 .alerts = sim.kept,
                                                 .reference_origin = "model",
+                                                .run_length_asked = 1e6,
+                                                .run_length_achieved = 9.7e5,
                                                 .seq = dl_graph_feed(sim.graph)->events,
                                                 .time = sim.time_ms,
                                                 .time_unit = DL_TIME_MS}};
@@ -324,9 +388,19 @@ static int get_drift(void *context, const struct dl_backend_drift_request *reque
     return DL_OK;
 }
 
-static int renew_reference(void *context, struct dl_backend_job *job, struct dl_error *error)
+static int renew_reference(void *context, const struct dl_backend_renew_request *request,
+                           struct dl_backend_job *job, struct dl_error *error)
 {
     (void)context, (void)error;
+    char *reason = sim.reasons[sim.alerts % 16];
+    snprintf(reason, sizeof sim.reasons[0], "the drift reference is being renewed; by %s: %.*s",
+             request->by, (int)request->reason.size, (const char *)request->reason.data);
+    keep_alert((struct dl_alert){.number = ++sim.alerts,
+                                 .kind = DL_ALERT_REFERENCE_RENEWED,
+                                 .severity = DL_SEVERITY_INFO,
+                                 .raised = 1,
+                                 .time = sim.time_ms,
+                                 .reason = reason});
     union dl_backend_result result = {
         .renewed = {.reference_size = 500, .alert_cleared = sim.raised}};
     for (size_t i = 0; i < MOVED; i++) moved[i].before = moved[i].now;
@@ -408,7 +482,8 @@ int main(int argc, char **argv)
     uv_timer_t ticker;
     uv_signal_t term;
     char listen[32];
-    if (argc != 4) return fprintf(stderr, "usage: demo_server PORT WARM_S SHIFT_AT_S\n"), 2;
+    if (argc < 4)
+        return fprintf(stderr, "usage: demo_server PORT WARM_S SHIFT_AT_S [TOKENS_FILE]\n"), 2;
     snprintf(listen, sizeof listen, "127.0.0.1:%s", argv[1]);
     double warm = atof(argv[2]);
     sim.shift_at = atof(argv[3]);
@@ -426,9 +501,13 @@ int main(int argc, char **argv)
                                       .service = &sim.service,
                                       .time_unit = DL_TIME_MS,
                                       .connections_max = 4096,
+                                      .tokens_file = argc > 4 ? argv[4] : NULL,
+                                      .tokens_key = "http.tokens_file",
                                       .version = "0.1.0-test"};
     if (dl_http_open(&loop, &options, &sim.http, &error))
         return fprintf(stderr, "%s\n", error.text), 1;
+    sim.time_ms = dl_clock_wall_us() / 1000;
+    say_others();
     int64_t wall_us = dl_clock_wall_us(), now_ns = dl_clock_monotonic_ns();
     for (int i = (int)(warm * 10); i > 0; i--) {
         tick((wall_us - i * 100000LL) / 1000);

@@ -112,9 +112,20 @@ Test(record_codec, json_is_stable_and_readable)
                  "{\"node\":\"y\",\"probability\":0.1,\"share\":0.4,\"origin\":[],\"history\":0,"
                  "\"pair_history\":2}],\"position\":{\"partition\":0,\"offset\":0}}");
 
-    const struct dl_alert_feature moved[] = {{"gap", 0.75, 1.5, 2.5}};
+    static const float before[] = {0.5f, 0.5f}, now[] = {0, 1};
+    const struct dl_alert_feature moved[] = {{.name = "gap",
+                                              .share = 0.75,
+                                              .before = 1.5,
+                                              .now = 2.5,
+                                              .low = -1,
+                                              .high = 4,
+                                              .before_bins = 2,
+                                              .now_bins = 2,
+                                              .before_histogram = before,
+                                              .now_histogram = now}};
     struct dl_alert alert = {.number = 1,
                              .kind = DL_ALERT_TEMPORAL_SHIFT,
+                             .severity = DL_SEVERITY_CRITICAL,
                              .raised = 1,
                              .statistic = 0.5,
                              .threshold = NAN,
@@ -128,7 +139,9 @@ Test(record_codec, json_is_stable_and_readable)
                  "{\"number\":1,\"kind\":\"temporal_shift\",\"raised\":true,\"time\":0,\"seq\":0,"
                  "\"statistic\":0.5,\"threshold\":null,\"p_value\":0,\"window\":500,"
                  "\"reason\":\"gap moved\",\"features\":[{\"name\":\"gap\",\"share\":0.75,"
-                 "\"before\":1.5,\"now\":2.5}],\"position\":{\"partition\":0,\"offset\":0}}");
+                 "\"before\":1.5,\"now\":2.5,\"low\":-1,\"high\":4,"
+                 "\"before_histogram\":[0.5,0.5],\"now_histogram\":[0,1]}],"
+                 "\"position\":{\"partition\":0,\"offset\":0},\"severity\":\"critical\"}");
 
     struct dl_dead_letter letter = {.payload = dl_slice_of("\0\xff{", 3),
                                     .reason = "src is missing",

@@ -222,7 +222,7 @@ Test(rpc_messages, a_response_reads_as_json)
                  "\"direction\":\"out\",\"time\":5,\"seq\":1,\"weight\":1,\"features\":[0.5,2]}],"
                  "\"window_max\":64,\"time_unit\":\"s\"}");
     dl_buf_clear(&json);
-    dl_message_json(&dl_msg_renew_request_type, &(struct dl_msg_empty){0}, &json);
+    dl_message_json(&dl_msg_model_request_type, &(struct dl_msg_empty){0}, &json);
     expect_slice(dl_buf_slice(&json), "{}");
     dl_buf_free(&wire);
     dl_buf_free(&json);

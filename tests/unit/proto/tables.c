@@ -164,7 +164,8 @@ static void fill(const struct dl_message_type *type, char *message, struct dl_rn
         switch (field->kind) {
         case DL_KIND_STRING:
         case DL_KIND_BYTES:
-            text = random_text(rng, 200, arena, field->flags & DL_FIELD_REQUIRED);
+            text = random_text(rng, field->limit && field->limit < 200 ? field->limit : 200, arena,
+                               field->flags & DL_FIELD_REQUIRED);
             memcpy(to, &text, sizeof text);
             break;
         case DL_KIND_CSTRING:

@@ -20,11 +20,21 @@ static struct {
     int refuse; /* a status to refuse with */
     int not_ready;
     int renewed;
+    char note[256]; /* of the last renewal: who and why */
     struct dl_backend_job *waiting;
     struct dl_backend_listener *listener;
 } engine;
 
-static const struct dl_alert_feature moved[] = {{"activity", 0.7, 1.5, 4.0}};
+static const struct dl_alert_feature moved[] = {{.name = "activity",
+                                                 .share = 0.7,
+                                                 .before = 1.5,
+                                                 .now = 4.0,
+                                                 .low = -1,
+                                                 .high = 9,
+                                                 .before_bins = 2,
+                                                 .now_bins = 2,
+                                                 .before_histogram = (const float[]){0.75f, 0.25f},
+                                                 .now_histogram = (const float[]){0, 1}}};
 static struct dl_alert alerts[100]; /* newest first */
 static uint32_t alert_count;
 
@@ -58,10 +68,13 @@ static int fake_drift(void *context, const struct dl_backend_drift_request *requ
     return answer_drift(job, error);
 }
 
-static int fake_renew(void *context, struct dl_backend_job *job, struct dl_error *error)
+static int fake_renew(void *context, const struct dl_backend_renew_request *request,
+                      struct dl_backend_job *job, struct dl_error *error)
 {
     (void)context, (void)error;
     engine.renewed++;
+    snprintf(engine.note, sizeof engine.note, "%s|%.*s", request->by, (int)request->reason.size,
+             (const char *)request->reason.data);
     union dl_backend_result result = {.renewed = {.reference_size = 500, .alert_cleared = 1}};
     job->done(job, DL_OK, NULL, &result);
     return DL_OK;
@@ -325,7 +338,8 @@ Test(http, drift_as_json)
     EXPECT_STATUS(200);
     EXPECT_HAS("Cache-Control: no-store");
     EXPECT_HAS("\"statistic\":0.25,\"threshold\":0.5");
-    EXPECT_HAS("{\"name\":\"activity\",\"share\":0.7,\"before\":1.5,\"now\":4}");
+    EXPECT_HAS("{\"name\":\"activity\",\"share\":0.7,\"before\":1.5,\"now\":4,\"low\":-1,"
+               "\"high\":9,\"before_histogram\":[0.75,0.25],\"now_histogram\":[0,1]}");
     EXPECT_HAS("\"time_text\":\"2023-11-14T22:13:20Z\"");
 }
 
@@ -435,6 +449,35 @@ Test(http, renewing_needs_json_from_the_same_origin)
     EXPECT_HAS("\"reference_size\":500");
     EXPECT_HAS("\"alert_cleared\":true");
     cr_expect_eq(engine.renewed, 1);
+    cr_expect_str_eq(engine.note, "http 127.0.0.1|");
+}
+
+static void renew_with(const char *body)
+{
+    char request[4096];
+    snprintf(request, sizeof request,
+             "POST /api/drift/renew HTTP/1.1\r\nContent-Type: application/json\r\n"
+             "Content-Length: %zu\r\n" HOST "%s",
+             strlen(body), body);
+    ask(request);
+}
+
+Test(http, renewing_says_who_and_why)
+{
+    char body[512];
+    renew_with("{\"reason\":\"new \\u0022tariff\\u0022\"}");
+    EXPECT_STATUS(200);
+    cr_expect_str_eq(engine.note, "http 127.0.0.1|new \"tariff\"");
+    static const char *const bad[] = {"{\"reason\":1}", "{", "{\"reason\":\"a\\u0000b\"}"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        renew_with(bad[i]);
+        EXPECT_STATUS(400);
+    }
+    snprintf(body, sizeof body, "{\"reason\":\"%0121d\"}", 0);
+    renew_with(body);
+    EXPECT_STATUS(400);
+    EXPECT_HAS("reason takes at most 120 bytes");
+    cr_expect_eq(engine.renewed, 1);
 }
 
 Test(http, a_rebound_name_is_refused)
@@ -501,7 +544,8 @@ Test(http, addresses_are_checked)
 /* ---- the event stream -------------------------------------------------------------------------
  */
 
-static const struct dl_alert_feature alert_features[] = {{"weight", 0.9, 1, 2}};
+static const struct dl_alert_feature alert_features[] = {
+    {.name = "weight", .share = 0.9, .before = 1, .now = 2}};
 
 static void raise_alert(uint64_t number)
 {
@@ -557,12 +601,14 @@ Test(http, alerts_carry_the_clock_of_this_start_only)
     for (uint64_t i = 0; i < 2; i++)
         alerts[i] = (struct dl_alert){.number = 7 - i,
                                       .kind = DL_ALERT_TEMPORAL_SHIFT,
+                                      .severity = DL_SEVERITY_CRITICAL,
                                       .feature_count = 1,
                                       .features = alert_features};
     get("/api/alerts");
-    EXPECT_HAS(
-        "\"alerts\":[{\"number\":7,\"kind\":\"temporal_shift\",\"raised\":false,\"wall_ms\":1");
-    EXPECT_HAS("{\"number\":6,\"kind\":\"temporal_shift\",\"raised\":false,\"wall_ms\":null");
+    EXPECT_HAS("\"alerts\":[{\"number\":7,\"kind\":\"temporal_shift\",\"severity\":\"critical\","
+               "\"raised\":false,\"wall_ms\":1");
+    EXPECT_HAS("{\"number\":6,\"kind\":\"temporal_shift\",\"severity\":\"critical\","
+               "\"raised\":false,\"wall_ms\":null");
     EXPECT_HAS("\"features\":[{\"name\":\"weight\",\"share\":0.9,");
 }
 

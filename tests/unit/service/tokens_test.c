@@ -61,7 +61,8 @@ Test(tokens, a_file_without_tokens_is_a_mistake)
     struct dl_tokens *tokens;
     struct dl_error error = {""};
     cr_assert_eq(parse("# nothing\n", &tokens, &error), DL_ERR_INVALID);
-    cr_assert_eq(dl_tokens_read("/nonexistent/tokens", &tokens, &error), DL_ERR_IO);
+    cr_assert_eq(dl_tokens_read("/nonexistent/tokens", "http.tokens_file", &tokens, &error),
+                 DL_ERR_IO);
     cr_assert(strstr(error.text, "/nonexistent/tokens"));
 }
 
@@ -73,4 +74,24 @@ Test(tokens, are_limited_in_number)
     for (int i = 0; i <= DL_TOKENS_MAX; i++) dl_buf_printf(&text, "%020d read\n", i);
     cr_assert_eq(dl_tokens_parse(dl_buf_slice(&text), "tokens", &tokens, &error), DL_ERR_TOO_LARGE);
     dl_buf_free(&text);
+}
+
+Test(tokens, a_comment_is_the_name)
+{
+    struct dl_tokens *tokens;
+    struct dl_error error = {""};
+    cr_assert_eq(parse("0123456789abcdef0 read\n"
+                       "0123456789abcdef1 admin #  the \xc3\xa9 one \n",
+                       &tokens, &error),
+                 DL_OK, "%s", error.text);
+    const struct dl_token *plain =
+        dl_tokens_find(tokens, dl_slice_text("Bearer 0123456789abcdef0"));
+    const struct dl_token *named =
+        dl_tokens_find(tokens, dl_slice_text("Bearer 0123456789abcdef1"));
+    cr_assert(plain && named);
+    cr_expect_str_eq(plain->name, "");
+    cr_expect_str_eq(named->name, "the ?? one");
+    cr_expect_eq(dl_tokens_find_hash(tokens, named->hash), named);
+    cr_expect_null(dl_tokens_find(tokens, dl_slice_text("Bearer 0123456789abcdef2")));
+    dl_tokens_free(tokens);
 }

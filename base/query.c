@@ -1,6 +1,7 @@
 /* Queries: copies of the state that a score depends on. */
 #include "base/query.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 void dl_query_deinit(struct dl_query *query)
@@ -9,6 +10,7 @@ void dl_query_deinit(struct dl_query *query)
     free(query->pairs);
     free(query->interactions);
     free(query->feature_memory);
+    free(query->encoding_memory);
     *query = (struct dl_query){0};
 }
 
@@ -50,6 +52,7 @@ static void fill_side(struct dl_query *query, const struct dl_graph *graph, stru
                       size_t index, uint32_t node)
 {
     side->node = node;
+    side->encoding = NULL;
     point_side(query, side, index);
     const struct dl_node_state *state = node == DL_NODE_NONE ? NULL : dl_graph_node(graph, node);
     if (!state) {
@@ -68,6 +71,7 @@ int dl_query_begin(struct dl_query *query, const struct dl_graph *graph, uint32_
 {
     uint32_t feature_count = dl_graph_get_config(graph)->feature_count;
     query->candidate_count = 0;
+    query->encoding_width = 0;
     if (!query->interactions || query->window_max != window_max ||
         query->feature_count != feature_count) {
         query->window_max = window_max;
@@ -97,6 +101,24 @@ int dl_query_add(struct dl_query *query, const struct dl_graph *graph, uint32_t 
     return DL_OK;
 }
 
+int dl_query_make_encodings(struct dl_query *query, uint32_t width)
+{
+    const size_t sides = (size_t)query->candidate_count + 1, needed = sides * width;
+    if (needed > query->encoding_capacity) {
+        float *memory = realloc(query->encoding_memory, needed * sizeof *memory);
+        if (!memory) return DL_ERR_NOMEM;
+        query->encoding_memory = memory;
+        query->encoding_capacity = needed;
+    }
+    query->encoding_width = width;
+    for (size_t i = 0; i < sides; i++) {
+        struct dl_side *side = i ? &query->candidates[i - 1] : &query->source;
+        side->encoding = query->encoding_memory + i * width;
+        side->encoding[0] = NAN;
+    }
+    return DL_OK;
+}
+
 int dl_query_copy(const struct dl_query *from, struct dl_query *to)
 {
     *to = *from;
@@ -104,6 +126,8 @@ int dl_query_copy(const struct dl_query *from, struct dl_query *to)
     to->pairs = NULL;
     to->interactions = NULL;
     to->feature_memory = NULL;
+    to->encoding_memory = NULL;
+    to->encoding_capacity = to->encoding_width = 0;
     to->candidate_count = 0;
     to->candidate_capacity = 0;
     /* Rows only as long as the longest window in use. */
@@ -120,6 +144,7 @@ int dl_query_copy(const struct dl_query *from, struct dl_query *to)
         const struct dl_side *a = row ? &from->candidates[row - 1] : &from->source;
         struct dl_side *b = row ? &to->candidates[row - 1] : &to->source;
         *b = *a;
+        b->encoding = NULL;
         point_side(to, b, row);
         memcpy((struct dl_interaction *)b->window, a->window, a->window_count * sizeof *a->window);
         if (a->features)

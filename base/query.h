@@ -16,6 +16,9 @@ struct dl_side {
     uint32_t window_count;
     const struct dl_interaction *window; /* (window_count), newest first */
     const float *features;               /* (window_count, feature_count), or NULL */
+    /* (encoding_width) what a model makes of the window alone, the first NaN while
+     * that is not known; or NULL. Whoever scores the query fills it in. */
+    float *encoding;
     struct dl_node_state state;
 };
 
@@ -28,10 +31,13 @@ struct dl_query {
     uint32_t candidate_count;
     struct dl_side *candidates;  /* (candidate_count) */
     struct dl_pair_state *pairs; /* (candidate_count), direction 0: source to candidate */
+    uint32_t encoding_width;     /* 0: no side has room for one */
     /* private */
     uint32_t window_max, candidate_capacity;
     struct dl_interaction *interactions; /* (1 + candidate_capacity, window_max) */
     float *feature_memory;
+    float *encoding_memory;
+    size_t encoding_capacity; /* floats */
 };
 
 /* Zero-initialised is empty. */
@@ -46,7 +52,10 @@ int dl_query_begin(struct dl_query *query, const struct dl_graph *graph, uint32_
 /* Adds a candidate. DL_OK, DL_ERR_NOMEM, DL_ERR_TOO_LARGE. Pointers to earlier
  * candidates may move. */
 int dl_query_add(struct dl_query *query, const struct dl_graph *graph, uint32_t candidate);
-/* A deep copy of exactly the size it needs (for training sets). */
+/* Gives each side room for an encoding, none known. After the last candidate;
+ * a query begun anew has none again. DL_OK, DL_ERR_NOMEM. */
+int dl_query_make_encodings(struct dl_query *query, uint32_t width);
+/* A deep copy, but for encodings, of exactly the size it needs (for training sets). */
 int dl_query_copy(const struct dl_query *from, struct dl_query *to);
 
 #endif

@@ -22,3 +22,11 @@ bench-kernels: ## matrix kernels beside OpenBLAS and the multiply-add peak
 bench-forward bench-train: bench-%: $(OUT)/bench/forward ## whole model, scoring or training, beside PyTorch
 	$(Q)$(PYTHON) -c 'import torch' 2>/dev/null || { echo 'PyTorch is missing: apt-get install python3-torch, or PYTHON=... with pip install torch'; exit 1; }
 	$(Q)OMP_NUM_THREADS=1 taskset -c $(BENCH_CORE) $(PYTHON) bench/forward.py $* $(OUT)/bench/forward $(BENCH_ROUNDS)
+
+$(OUT)/bench/topk: $(OUT)/obj/bench/topk.o $(OUT)/obj/bench/peak_avx2.o $(LINK_service)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(PKG_LIBS)
+.PHONY: bench-topk
+bench-topk: $(OUT)/bench/topk ## 1,000 candidates of a node, encodings cached, beside the joint model
+	$(Q)taskset -c $(BENCH_CORE) $(OUT)/bench/topk 32 64 500
+	$(Q)taskset -c $(BENCH_CORE) $(OUT)/bench/topk 8 32

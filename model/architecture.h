@@ -46,7 +46,8 @@ void dl_dropout(const struct dl_network *network, uint64_t place, uint64_t block
 
 struct dl_architecture {
     const char *name;
-    int has_layers; /* 0: no Transformer; what would shape one is set to 0 */
+    int has_layers;      /* 0: no Transformer; what would shape one is set to 0 */
+    int keeps_encodings; /* it makes `width` numbers of a window alone */
     /* Registers the parameters. DL_OK or DL_ERR_NOMEM. */
     int (*plan_new)(struct dl_network *network);
     void (*plan_free)(struct dl_network *network);

@@ -260,6 +260,11 @@ void dl_network_score(const struct dl_network *network, struct dl_workspace *wor
     }
 }
 
+uint32_t dl_network_encoding_width(const struct dl_network *network)
+{
+    return network->architecture->keeps_encodings ? network->config.width : 0;
+}
+
 /* Loss and its slope for one logit z and label y, each times `weight`:
  * −y log σ(z) − (1 − y) log σ(−z) = max(z, 0) − y z + log(1 + e^−|z|);  σ(z) − y. */
 static double cross_entropy(dl_real z, float y, dl_real weight, dl_real *slope)

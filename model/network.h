@@ -96,9 +96,15 @@ void dl_network_updated(struct dl_network *network);
 int dl_workspace_new(const struct dl_network *network, struct dl_workspace **workspace);
 void dl_workspace_free(struct dl_workspace *workspace);
 
+/* Floats of what the architecture makes of a window alone, which a query may
+ * carry from one scoring to the next (struct dl_side); 0: it makes nothing of the kind. */
+uint32_t dl_network_encoding_width(const struct dl_network *network);
+
 /* Inference: logits[i] for candidate i of the query, (candidate_count).
  * `attention`, if given, holds candidate_count entries. Each logit depends on
- * the query and its candidate alone, not on the others, to the last bit.
+ * the query and its candidate alone, not on the others, to the last bit. Encodings
+ * that sides bring are used, and where there is room for one that is not known,
+ * it is filled in; a query of another width than the network's is not looked at.
  * Thread: any, one workspace each. */
 void dl_network_score(const struct dl_network *network, struct dl_workspace *workspace,
                       const struct dl_query *query, dl_real *logits,

@@ -5,6 +5,7 @@
  *
  * Shapes: S windows of a batch, each named once; P pairs; T tokens; d width. A
  * window without events has no tokens and encodes to zeros. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +33,7 @@ struct state {
     struct dl_token_state tokens;
     struct dl_layers_state layers;
     struct dl_pair_scratch pair;
+    uint32_t *which; /* (S): windows to encode */
     dl_real *h, *dh; /* (S, d) */
 };
 
@@ -136,6 +138,7 @@ static void carve(const struct dl_network *network, struct dl_workspace *workspa
         state->position = dl_carve_take(carve, rows, sizeof *state->position);
         state->place = dl_carve_take(carve, group, sizeof *state->place);
         state->observed = dl_carve_take(carve, group, sizeof *state->observed);
+        state->which = dl_carve_take(carve, sides, sizeof *state->which);
         state->h = dl_carve_take(carve, sides * d, size);
         dl_tokens_carve_forward(&state->tokens, carve, config, rows);
         dl_layers_carve_forward(&plan->layers, &state->layers, carve, config, group, window);
@@ -148,9 +151,9 @@ static void carve(const struct dl_network *network, struct dl_workspace *workspa
 
 /* ---- the encoder ---------------------------------------------------------------------- */
 
-/* Encodes windows [first, first + count) of the batch to state->h. */
+/* Encodes `count` windows of the batch to state->h. */
 static void encode(const struct dl_network *network, struct dl_workspace *workspace,
-                   const struct dl_pass *pass, size_t first, uint32_t count,
+                   const struct dl_pass *pass, const uint32_t *which, uint32_t count,
                    const struct dl_observed *observed)
 {
     const struct plan *plan = network->plan;
@@ -161,7 +164,7 @@ static void encode(const struct dl_network *network, struct dl_workspace *worksp
     uint32_t rows = 0;
     state->start[0] = 0;
     for (uint32_t s = 0; s < count; s++) {
-        const struct dl_batch_side *side = &batch->side[first + s];
+        const struct dl_batch_side *side = &batch->side[which[s]];
         uint32_t n = dl_batch_window(batch, side, state->token + rows * plan->tokens.layout.columns,
                                      state->elapsed + rows, state->seen + rows);
         for (uint32_t i = 0; i < n; i++) state->position[rows + i] = i;
@@ -175,7 +178,7 @@ static void encode(const struct dl_network *network, struct dl_workspace *worksp
     dl_layers_forward(network, &plan->layers, &state->layers, &sequences, pass, observed);
     for (uint32_t s = 0; s < count; s++)
         dl_layers_mean(network, &state->layers, state->start[s], state->start[s + 1],
-                       state->h + (first + s) * d);
+                       state->h + which[s] * d);
 }
 
 /* From state->dh (sides, d), after one group was all of the batch. */
@@ -212,8 +215,42 @@ static void observe(const struct dl_network *network, struct dl_workspace *works
                 (struct dl_observed){.attention = &attention[p],
                                      .first = s == 0 ? 1 : batch->source_rows[p] + 1,
                                      .part = rows[1 - s] == 0 ? 1 : 0.5};
-            encode(network, workspace, NULL, batch->pair_sides[2 * p + s], 1, state->observed);
+            encode(network, workspace, NULL, &batch->pair_sides[2 * p + s], 1, state->observed);
         }
+    }
+}
+
+/* What the window's query carries for it, or NULL. */
+static float *carried(const struct dl_network *network, const struct dl_batch_side *side)
+{
+    return side->query->encoding_width == network->config.width ? side->side->encoding : NULL;
+}
+
+/* Encodes all windows of the batch, in groups, but for those whose encoding is
+ * known; and lets the query know those that were not. */
+static void encode_all(const struct dl_network *network, struct dl_workspace *workspace,
+                       const struct dl_pass *pass)
+{
+    struct state *state = workspace->state;
+    const struct dl_batch *batch = &workspace->batch;
+    const uint32_t group = group_of(&network->config);
+    const size_t d = network->config.width;
+    uint32_t count = 0;
+    for (uint32_t s = 0; s < batch->sides; s++) {
+        const float *known = pass ? NULL : carried(network, &batch->side[s]);
+        if (known && !isnan(known[0]))
+            for (size_t j = 0; j < d; j++) state->h[s * d + j] = (dl_real)known[j];
+        else
+            state->which[count++] = s;
+    }
+    for (uint32_t first = 0; first < count; first += group) {
+        uint32_t left = count - first;
+        encode(network, workspace, pass, state->which + first, left < group ? left : group, NULL);
+    }
+    for (uint32_t i = 0; i < count && pass == NULL; i++) {
+        const uint32_t s = state->which[i];
+        float *known = carried(network, &batch->side[s]);
+        for (size_t j = 0; j < d && known; j++) known[j] = (float)state->h[s * d + j];
     }
 }
 
@@ -224,14 +261,10 @@ static void forward(const struct dl_network *network, struct dl_workspace *works
 {
     const struct plan *plan = network->plan;
     struct state *state = workspace->state;
-    const struct dl_batch *batch = &workspace->batch;
-    const uint32_t group = group_of(&network->config);
-    for (uint32_t first = 0; first < batch->sides && has_encoder(network); first += group) {
-        uint32_t left = batch->sides - first;
-        encode(network, workspace, pass, first, left < group ? left : group, NULL);
-    }
+    if (has_encoder(network)) encode_all(network, workspace, pass);
     if (attention && has_encoder(network)) observe(network, workspace, attention);
-    dl_pair_stage_forward(network, &plan->pair, &state->pair, batch, pass, state->h, logits);
+    dl_pair_stage_forward(network, &plan->pair, &state->pair, &workspace->batch, pass, state->h,
+                          logits);
 }
 
 static void backward(const struct dl_network *network, struct dl_workspace *workspace,
@@ -250,6 +283,7 @@ static void backward(const struct dl_network *network, struct dl_workspace *work
 const struct dl_architecture dl_architecture_diffdyg_cached = {
     .name = "diffdyg-cached",
     .has_layers = 1,
+    .keeps_encodings = 1,
     .plan_new = plan_new,
     .plan_free = plan_free,
     .update = update,

@@ -125,6 +125,7 @@ int dl_engine_new(const struct dl_engine_parts *parts, struct dl_engine **out,
     }
     int status = batch_init(engine);
     if (status != DL_OK) dl_error_set(error, status, "out of memory for a batch of events");
+    if (status == DL_OK && engine->model) status = dl_engine_encodings_start(engine, error);
     if (status == DL_OK) status = dl_engine_load(engine, error);
     if (status != DL_OK) {
         dl_engine_free(engine);
@@ -149,6 +150,7 @@ void dl_engine_free(struct dl_engine *engine)
     dl_drift_monitor_free(engine->drift);
     dl_quality_free(engine->quality);
     dl_watch_free(engine->watch);
+    dl_encodings_free(engine->encodings);
     dl_graph_free(engine->graph);
     dl_dictionary_free(engine->nodes);
     dl_dictionary_free(engine->types);
@@ -172,7 +174,8 @@ int dl_engine_set_model(struct dl_engine *engine, struct dl_model *model, struct
     engine->drift = NULL;
     engine->drift_generation = UINT64_MAX;
     engine->journal_events = JOURNAL_EVENTS_MAX; /* the old journal is for the old reference */
-    status = dl_engine_drift_start(engine, error);
+    status = dl_engine_encodings_start(engine, error);
+    if (status == DL_OK) status = dl_engine_drift_start(engine, error);
     return status == DL_OK ? dl_engine_watch_start(engine, error) : status;
 }
 
@@ -542,6 +545,7 @@ static void on_scored(struct dl_scoring *job)
         dl_histogram_observe(engine->parts.metrics->scoring_duration_seconds,
                              (double)(job->ended_ns - job->started_ns) / 1e9);
     engine->scoring_now = 0;
+    dl_engine_encodings_keep(engine, job->queries, job->query_count, engine->batch_epoch);
     dl_model_unref(job->model);
     dl_engine_commit(engine);
 }
@@ -564,6 +568,11 @@ void dl_engine_flush(struct dl_engine *engine)
         }
         b->logits[i] = logits;
         b->logit_capacity[i] = need;
+    }
+    if (dl_engine_encodings_fill(engine, b->queries, b->query_count, &engine->batch_epoch) !=
+        DL_OK) {
+        dl_engine_fail(engine, DL_ERR_NOMEM, "out of memory for the encodings of windows", NULL);
+        return;
     }
     engine->scoring = (struct dl_scoring){.model = dl_model_ref(engine->model),
                                           .query_count = b->query_count,

@@ -36,13 +36,17 @@ struct job {
     struct name node;
     uint64_t seq;
     uint64_t bytes; /* of the queries, at most */
+    uint64_t epoch; /* of the encodings that the queries went with */
 };
 
 /* ---- jobs -------------------------------------------------------------------------- */
 
 static uint64_t query_bytes(const struct dl_engine *engine, uint64_t sides)
 {
+    const uint32_t encoding =
+        engine->model ? dl_network_encoding_width(dl_model_get_network(engine->model)) : 0;
     return sides * (sizeof(struct dl_side) + sizeof(struct dl_pair_state) +
+                    (uint64_t)encoding * sizeof(float) +
                     (uint64_t)engine->window * (sizeof(struct dl_interaction) +
                                                 engine->config->store.features * sizeof(float)));
 }
@@ -107,6 +111,7 @@ static void done(struct dl_scoring *scoring)
     struct dl_error error = {"cancelled"};
     job->engine->jobs--;
     job->engine->job_bytes -= job->bytes;
+    dl_engine_encodings_keep(job->engine, job->queries, job->query_count, job->epoch);
     if (atomic_load(&job->job->cancelled))
         job->job->done(job->job, DL_ERR_CANCELLED, &error, NULL);
     else
@@ -123,6 +128,8 @@ static int submit(struct job *job, struct dl_error *error)
         job->logits[i] = malloc((job->queries[i]->candidate_count + 1) * sizeof(float));
         if (!job->logits[i]) goto no_memory;
     }
+    if (dl_engine_encodings_fill(job->engine, job->queries, job->query_count, &job->epoch) != DL_OK)
+        goto no_memory;
     job->scoring = (struct dl_scoring){.model = dl_model_ref(job->engine->model),
                                        .query_count = job->query_count,
                                        .queries = job->queries,

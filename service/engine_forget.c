@@ -178,6 +178,7 @@ static void forget_now(struct dl_engine *engine, struct dl_backend_job *job, str
         return;
     }
     int status = dl_store_forget_begin(engine->store, &error);
+    dl_engine_encodings_forget(engine);
     if (status == DL_OK)
         status = forget_in_transaction(engine, node, peer, &result.forgotten.events, &error);
     if (status == DL_OK) status = dl_store_commit(engine->store, &error);

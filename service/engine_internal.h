@@ -3,6 +3,7 @@
 #define DL_SERVICE_ENGINE_INTERNAL_H
 
 #include "service/candidates.h"
+#include "service/encodings.h"
 #include "service/engine.h"
 #include "service/recent_ids.h"
 #include "service/watch.h"
@@ -115,7 +116,10 @@ struct dl_engine {
     struct dl_graph *graph;
     struct dl_dictionary *nodes, *types;
     struct dl_model *model;
-    uint32_t window; /* interactions a side that the model reads */
+    uint32_t window;                /* interactions a side that the model reads */
+    struct dl_encodings *encodings; /* of windows, or NULL: the model has no use for them */
+    uint64_t encodings_epoch;       /* grows when all that were made lose their meaning */
+    uint64_t batch_epoch;           /* when the batch went to the workers */
     struct dl_drift_monitor *drift;
     uint64_t drift_generation; /* of the reference that is stored */
     int drift_muted;           /* restoring: alerts were published before */
@@ -183,6 +187,17 @@ void dl_engine_ingest_broken(void *context, uint32_t count, const struct dl_back
 void dl_engine_ingest_pump(struct dl_engine *engine);      /* offers what waits */
 void dl_engine_ingest_committed(struct dl_engine *engine); /* answers what is durable */
 void dl_engine_ingest_end(struct dl_engine *engine);       /* answers the rest: cancelled */
+
+/* engine_encodings.c */
+int dl_engine_encodings_start(struct dl_engine *engine, struct dl_error *error); /* for the model */
+/* All windows changed, or may have, otherwise than by events. */
+void dl_engine_encodings_forget(struct dl_engine *engine);
+/* Before queries go to the workers; *epoch goes to `keep` when they are back.
+ * DL_OK, DL_ERR_NOMEM. */
+int dl_engine_encodings_fill(struct dl_engine *engine, struct dl_query *const *queries,
+                             uint32_t count, uint64_t *epoch);
+void dl_engine_encodings_keep(struct dl_engine *engine, struct dl_query *const *queries,
+                              uint32_t count, uint64_t epoch);
 
 /* engine_backend.c */
 void dl_engine_renewals(struct dl_engine *engine); /* those that waited for the batch to end */

@@ -195,6 +195,8 @@ struct dl_service_metrics {
     struct dl_counter *scores_total;
     struct dl_counter *predictions_total;
     struct dl_counter *candidates_total;           /* candidates scored */
+    struct dl_counter *encodings_reused_total;     /* windows whose encoding was at hand */
+    struct dl_counter *encodings_made_total;       /* windows that had to be encoded */
     struct dl_histogram *surprise_bits;            /* of each event's own edge */
     struct dl_histogram *batch_duration_seconds;   /* batch begun to batch committed */
     struct dl_histogram *batch_events;             /* events in a batch */

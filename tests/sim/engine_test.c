@@ -53,6 +53,8 @@ struct world {
     struct dl_engine *engine;
 };
 
+static const char *architecture = "diffdyg"; /* of the model that worlds get */
+
 static void world_init(struct world *w, const char *batch, const char *late_policy)
 {
     struct dl_error error = {""};
@@ -68,6 +70,7 @@ static void world_init(struct world *w, const char *batch, const char *late_poli
     dl_log_setup(DL_LOG_ERROR, DL_LOG_TEXT);
 
     network_config.arrival_age = 1;
+    snprintf(network_config.architecture, sizeof network_config.architecture, "%s", architecture);
     cr_assert_eq(dl_network_new(&network_config, &encoding, 3, &network, &error), DL_OK, "%s",
                  error.text);
     dl_network_updated(network);
@@ -195,7 +198,7 @@ static void run_calm(const char *batch, uint32_t workers, struct dl_buf *out)
 
 /* ---- the properties ------------------------------------------------------------------- */
 
-Test(engine, output_depends_on_neither_batches_nor_workers)
+static void output_is_the_same(void)
 {
     static const char *const batches[] = {"1", "7", "64", "1000"};
     struct dl_buf first = {0}, other = {0};
@@ -210,7 +213,7 @@ Test(engine, output_depends_on_neither_batches_nor_workers)
     dl_buf_free(&other);
 }
 
-Test(engine, crashes_change_nothing_that_is_published)
+static void crashes_change_nothing(void)
 {
     struct dl_buf calm = {0}, crashed = {0};
     for (uint64_t seed = 1; seed <= 6; seed++) {
@@ -242,6 +245,31 @@ Test(engine, crashes_change_nothing_that_is_published)
     }
     dl_buf_free(&calm);
     dl_buf_free(&crashed);
+}
+
+Test(engine, output_depends_on_neither_batches_nor_workers)
+{
+    output_is_the_same();
+}
+
+Test(engine, crashes_change_nothing_that_is_published)
+{
+    crashes_change_nothing();
+}
+
+/* Batches and workers decide which windows are encoded anew and which encodings
+ * are at hand, and a crash empties the cache. */
+Test(engine, output_depends_on_no_encoding_that_is_kept)
+{
+    architecture = "diffdyg-cached";
+    output_is_the_same();
+    crashes_change_nothing();
+}
+
+Test(engine, a_model_without_attention_serves_too)
+{
+    architecture = "mlp";
+    output_is_the_same();
 }
 
 Test(engine, a_message_that_was_taken_in_is_passed_over)

@@ -25,8 +25,8 @@ static struct dl_slice name_of(const struct dl_engine *engine, uint32_t node)
     return dl_dictionary_name(engine->nodes, node);
 }
 
-static void set_position(const struct dl_engine *engine, const struct item *item,
-                         struct dl_position *position)
+void dl_engine_set_position(const struct dl_engine *engine, const struct item *item,
+                            struct dl_position *position)
 {
     *position = (struct dl_position){.offset = item->offset};
     if (item->position == UINT32_MAX) return;
@@ -35,7 +35,7 @@ static void set_position(const struct dl_engine *engine, const struct item *item
     position->partition = p->partition;
 }
 
-static struct dl_slice version_of(const struct dl_engine *engine)
+struct dl_slice dl_engine_version(const struct dl_engine *engine)
 {
     /* A feed can stall without a model as well. */
     return dl_slice_text(engine->model ? dl_model_get_info(engine->model)->version : "");
@@ -58,8 +58,8 @@ static void build_score(struct dl_engine *engine, const struct item *item)
                                .dst_history = item->dst_history,
                                .pair_history = item->pair_history,
                                .id = dl_slice_of(b->bytes.data + item->id_at, item->id_size),
-                               .model_version = version_of(engine)};
-    set_position(engine, item, &score->position);
+                               .model_version = dl_engine_version(engine)};
+    dl_engine_set_position(engine, item, &score->position);
     if (item->negatives == 0) return;
     uint32_t above = 0, tied = 0;
     for (uint32_t k = 1; k <= item->negatives; k++) {
@@ -90,11 +90,11 @@ static void build_prediction(struct dl_engine *engine, const struct item *item,
                                          .history = pending->history,
                                          .scored = query->candidate_count,
                                          .candidates = best,
-                                         .model_version = version_of(engine)};
+                                         .model_version = dl_engine_version(engine)};
     prediction->candidate_count =
         dl_engine_rank(engine, engine->model, query, b->logits[pending->query],
                        b->bytes.data + pending->origins_at, top_k, best);
-    set_position(engine, item, &prediction->position);
+    dl_engine_set_position(engine, item, &prediction->position);
 }
 
 uint32_t dl_engine_rank(const struct dl_engine *engine, const struct dl_model *model,
@@ -133,167 +133,6 @@ uint32_t dl_engine_rank(const struct dl_engine *engine, const struct dl_model *m
                                   .pair_history = pair->count[0] + pair->count[1]};
     }
     return kept;
-}
-
-/* ---- alerts --------------------------------------------------------------------------- */
-
-static struct alert_copy *new_alert(struct dl_engine *engine)
-{
-    struct batch *b = &engine->batch;
-    if (b->alert_count == b->alert_capacity) {
-        uint32_t capacity = b->alert_capacity ? b->alert_capacity * 2 : 8;
-        struct alert_copy *alerts = realloc(b->alerts, capacity * sizeof *alerts);
-        if (!alerts) {
-            dl_engine_fail(engine, DL_ERR_NOMEM, "out of memory for an alert", NULL);
-            return NULL;
-        }
-        b->alerts = alerts;
-        b->alert_capacity = capacity;
-    }
-    return &b->alerts[b->alert_count++];
-}
-
-/* How far beyond its bound an alert is, and whether someone must act. */
-static enum dl_alert_severity severity_of(const struct dl_alert *alert)
-{
-    switch (alert->kind) {
-    case DL_ALERT_TEMPORAL_SHIFT:
-        return alert->statistic >= 2 * alert->threshold ? DL_SEVERITY_CRITICAL
-                                                        : DL_SEVERITY_WARNING;
-    case DL_ALERT_QUALITY_DROP:
-        return alert->statistic < alert->threshold - 0.1 ? DL_SEVERITY_CRITICAL
-                                                         : DL_SEVERITY_WARNING;
-    case DL_ALERT_FEED_STALLED:
-        return DL_SEVERITY_CRITICAL;
-    case DL_ALERT_SURPRISE:
-    case DL_ALERT_REFERENCE_RENEWED:
-        return DL_SEVERITY_INFO;
-    case DL_ALERT_ATTENTION_DISPERSION:
-    case DL_ALERT_FEED_FAST:
-        break;
-    }
-    return DL_SEVERITY_WARNING;
-}
-
-/* Told once, never cleared. */
-static int is_single(enum dl_alert_kind kind)
-{
-    return kind == DL_ALERT_SURPRISE || kind == DL_ALERT_REFERENCE_RENEWED;
-}
-
-struct raised_search {
-    enum dl_alert_kind kind;
-    enum dl_alert_severity severity; /* 0: not found yet */
-};
-
-static int find_raised(void *user, const struct dl_alert_row *row)
-{
-    struct raised_search *search = user;
-    struct dl_arena arena = {0};
-    struct dl_alert alert;
-    if (search->severity || row->kind != (int32_t)search->kind || !row->raised) return 0;
-    if (dl_record_decode_alert(row->payload, &alert, &arena, NULL) == DL_OK)
-        search->severity = alert.severity;
-    dl_arena_deinit(&arena);
-    return 0;
-}
-
-/* A clearing has the severity of what it clears: in this batch, or stored. */
-static enum dl_alert_severity severity_cleared(struct dl_engine *engine, enum dl_alert_kind kind)
-{
-    const struct batch *b = &engine->batch;
-    struct raised_search search = {.kind = kind};
-    for (uint32_t i = b->alert_count; i-- > 0;)
-        if (b->alerts[i].alert.kind == kind && b->alerts[i].alert.raised)
-            return b->alerts[i].alert.severity;
-    /* What cannot be read shows at the next commit; here it costs a nuance. */
-    dl_store_alerts(engine->store, DL_STORE_ALERTS_KEPT, find_raised, &search, NULL);
-    return search.severity ? search.severity : DL_SEVERITY_WARNING;
-}
-
-static void copy_features(struct alert_copy *copy, const struct dl_alert *alert)
-{
-    uint32_t count = alert->feature_count < DL_DRIFT_TOP ? alert->feature_count : DL_DRIFT_TOP;
-    copy->alert.feature_count = count;
-    for (uint32_t i = 0; i < count; i++) {
-        struct dl_alert_feature *to = &copy->features[i];
-        *to = alert->features[i];
-        DL_CHECK(to->before_bins <= DL_DRIFT_BINS && to->now_bins <= DL_DRIFT_BINS);
-        if (to->before_bins)
-            memcpy(copy->histograms[i][0], to->before_histogram, to->before_bins * sizeof(float));
-        if (to->now_bins)
-            memcpy(copy->histograms[i][1], to->now_histogram, to->now_bins * sizeof(float));
-    }
-}
-
-void dl_engine_on_alert(void *context, const struct dl_alert *alert)
-{
-    struct dl_engine *engine = context;
-    if (engine->drift_muted) return;
-    enum dl_alert_severity severity =
-        alert->raised ? severity_of(alert) : severity_cleared(engine, alert->kind);
-    struct alert_copy *copy = new_alert(engine);
-    if (!copy) return;
-    copy->alert = *alert;
-    copy->alert.number = ++engine->alert_number;
-    copy->alert.severity = severity;
-    snprintf(copy->reason, sizeof copy->reason, "%s", alert->reason ? alert->reason : "");
-    copy_features(copy, alert);
-    copy->alert.model_version = version_of(engine);
-}
-
-void dl_engine_on_renewal(struct dl_engine *engine, const char *note)
-{
-    const struct dl_feed_state *feed = dl_graph_feed(engine->graph);
-    char reason[DL_DRIFT_REASON_MAX];
-    snprintf(reason, sizeof reason,
-             "the drift reference is being renewed from the recent events; %s", note);
-    struct dl_alert act = {.kind = DL_ALERT_REFERENCE_RENEWED,
-                           .raised = 1,
-                           .time = feed->last_time,
-                           .seq = feed->events ? feed->events - 1 : 0,
-                           .reason = reason};
-    dl_engine_on_alert(engine, &act);
-}
-
-static void alert_on_surprise(struct dl_engine *engine, const struct dl_score *score)
-{
-    double threshold = engine->config->drift.surprise_bits;
-    if (threshold <= 0 || score->surprise_bits < threshold) return;
-    struct alert_copy *copy = new_alert(engine);
-    if (!copy) return;
-    copy->alert = (struct dl_alert){.number = ++engine->alert_number,
-                                    .kind = DL_ALERT_SURPRISE,
-                                    .severity = DL_SEVERITY_INFO,
-                                    .raised = 1,
-                                    .time = score->time,
-                                    .seq = score->seq,
-                                    .statistic = score->surprise_bits,
-                                    .threshold = threshold,
-                                    .p_value = score->probability,
-                                    .window = 1,
-                                    .node = score->src,
-                                    .model_version = score->model_version};
-    snprintf(copy->reason, sizeof copy->reason,
-             "an edge with %.1f bits of surprise (threshold %.1f)", score->surprise_bits,
-             threshold);
-}
-
-/* Copies may have moved while the list grew: pointers are set at the end. */
-static void settle_alerts(struct dl_engine *engine, uint32_t from, const struct item *item)
-{
-    struct batch *b = &engine->batch;
-    for (uint32_t i = from; i < b->alert_count; i++)
-        if (item) set_position(engine, item, &b->alerts[i].alert.position);
-    for (uint32_t i = 0; i < b->alert_count; i++) {
-        struct alert_copy *copy = &b->alerts[i];
-        copy->alert.reason = copy->reason;
-        copy->alert.features = copy->features;
-        for (uint32_t f = 0; f < copy->alert.feature_count; f++) {
-            copy->features[f].before_histogram = copy->histograms[f][0];
-            copy->features[f].now_histogram = copy->histograms[f][1];
-        }
-    }
 }
 
 /* ---- outbox ------------------------------------------------------------------------------ */
@@ -409,7 +248,7 @@ static int put_dead_letter(struct dl_engine *engine, const struct item *item,
                                     .field = item->field,
                                     .received_us = item->wall_us};
     char reason[sizeof(struct dl_error) + 120];
-    set_position(engine, item, &letter.position);
+    dl_engine_set_position(engine, item, &letter.position);
     /* What came through a broker must go through one again, wrapped. */
     if (letter.payload.size > DEAD_LETTER_PAYLOAD_MAX) {
         snprintf(reason, sizeof reason, "%s (%zu bytes, cut to %d; the whole is at the position)",
@@ -438,7 +277,7 @@ static int put_late(struct dl_engine *engine, const struct item *item, struct dl
     if (engine->config->source.late_policy != DL_LATE_TOPIC) return DL_OK;
     const uint8_t *bytes = engine->batch.bytes.data;
     struct dl_position position;
-    set_position(engine, item, &position);
+    dl_engine_set_position(engine, item, &position);
     dl_buf_clear(&engine->record);
     dl_buf_append(&engine->record, bytes + item->payload_at, item->payload_size);
     put_headers(&engine->headers, (struct dl_slice){0}, "late", &position);
@@ -520,7 +359,7 @@ static int put_records(struct dl_engine *engine, struct dl_error *error)
             build_score(engine, item);
             score = &b->scores[b->score_count - 1];
             status = put_score(engine, score, error);
-            alert_on_surprise(engine, score);
+            dl_engine_on_surprise(engine, score);
         }
         for (int k = 0; status == DL_OK && k < 2; k++) {
             if (item->predictions[k].query == NO_QUERY) continue;
@@ -530,7 +369,7 @@ static int put_records(struct dl_engine *engine, struct dl_error *error)
         if (item->has_drift)
             dl_drift_monitor_observe(engine->drift, item->drift, item->event.time, item->seq);
         watch_event(engine, item, score);
-        settle_alerts(engine, alerts_before, item);
+        dl_engine_settle_alerts(engine, alerts_before, item);
         for (uint32_t a = alerts_before; status == DL_OK && a < b->alert_count; a++)
             status = put_alert(engine, &b->alerts[a].alert, error);
     }
@@ -608,7 +447,7 @@ static void count(struct dl_engine *engine, int64_t committed_ns, int64_t commit
         const char *kind = dl_alert_kind_name(alert->kind);
         if (alert->raised && alert->kind != DL_ALERT_REFERENCE_RENEWED)
             dl_counter_add(dl_metrics_counter(m->alerts_total, DL_LABELS(kind)), 1);
-        if (!is_single(alert->kind))
+        if (!dl_engine_is_single(alert->kind))
             dl_gauge_set(dl_metrics_gauge(m->alert_active, DL_LABELS(kind)), alert->raised);
     }
     int64_t per_second = dl_time_unit_per_second(engine->config->source.time_unit);
@@ -671,7 +510,7 @@ int dl_engine_delivered(struct dl_engine *engine, uint64_t seq, struct dl_error 
 static int write_alerts(struct dl_engine *engine, struct dl_error *error)
 {
     struct batch *b = &engine->batch;
-    settle_alerts(engine, 0, NULL);
+    dl_engine_settle_alerts(engine, 0, NULL);
     int status = dl_store_begin(engine->store, error);
     for (uint32_t i = 0; status == DL_OK && i < b->alert_count; i++)
         status = put_alert(engine, &b->alerts[i].alert, error);

@@ -171,6 +171,21 @@ void dl_engine_on_alert(void *context, const struct dl_alert *alert);
 /* Clears what the present model's monitors have raised. Not while busy. */
 /* An act of someone, for the alert history. */
 void dl_engine_on_renewal(struct dl_engine *engine, const char *note);
+void dl_engine_on_surprise(struct dl_engine *engine, const struct dl_score *score);
+/* Gives the alerts from `from` on the item's position (NULL: none) and sets the
+ * pointers of all, which may have moved while the list grew. */
+void dl_engine_settle_alerts(struct dl_engine *engine, uint32_t from, const struct item *item);
+void dl_engine_set_position(const struct dl_engine *engine, const struct item *item,
+                            struct dl_position *position);
+/* Of the model that is served. */
+struct dl_slice dl_engine_version(const struct dl_engine *engine);
+/* Told once, never cleared. */
+int dl_engine_is_single(enum dl_alert_kind kind);
+/* engine_drift.c, for the backend's table. */
+int dl_engine_get_drift(void *context, const struct dl_backend_drift_request *request,
+                        struct dl_backend_job *job, struct dl_error *error);
+int dl_engine_ask_renewal(void *context, const struct dl_backend_renew_request *request,
+                          struct dl_backend_job *job, struct dl_error *error);
 int dl_engine_clear_alerts(struct dl_engine *engine, const char *reason, struct dl_error *error);
 /* 1 and the attention of an item that was sampled, else 0. */
 int dl_engine_attention(const struct dl_engine *engine, const struct item *item,

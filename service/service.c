@@ -18,6 +18,7 @@
 #include "service/notify.h"
 #include "service/rpc_methods.h"
 #include "service/rpc_server.h"
+#include "service/sd_notify.h"
 #include "service/version.h"
 
 #define TICK_MS 500
@@ -57,6 +58,7 @@ struct dl_service {
     int64_t not_ready_since_ns;
     uint64_t stall_events; /* of the feed, when last seen to move */
     int64_t stall_since_ns;
+    int64_t watchdog_ns, watchdog_fed_ns;      /* 0: systemd does not ask for it */
     uint64_t read_bytes, total_bytes, records; /* of a file, once it is closed */
     char failure[1024];
 };
@@ -224,18 +226,10 @@ static void publish_model_info(struct dl_service *service)
                  1);
 }
 
-/* SIGHUP: the model file again, and certificates. What fails leaves the old in place. */
-static void reload(struct dl_service *service)
+static void reload_model(struct dl_service *service)
 {
     struct dl_error error = {""};
     struct dl_model *model;
-    service->reload_asked = 0;
-    if (service->rpc && dl_rpc_server_reload_tls(service->rpc, &error) != DL_OK)
-        DL_ERROR("service", "certificates are kept as they were: %s", error.text);
-    if (service->methods && dl_rpc_methods_reload_tokens(service->methods, &error) != DL_OK)
-        DL_ERROR("service", "tokens are kept as they were: %s", error.text);
-    if (service->http && dl_http_reload(service->http, &error) != DL_OK)
-        DL_ERROR("service", "HTTP keeps what it had: %s", error.text);
     if (!service->config->model.path[0] || service->options.no_model) return;
     int status = dl_model_load(service->config->model.path, &model, &error);
     if (status == DL_OK) {
@@ -251,6 +245,30 @@ static void reload(struct dl_service *service)
         dl_model_unref(model);
     }
     DL_ERROR("model", "the old model stays: %s", error.text);
+}
+
+/* To systemd, and only from the service that is the process. */
+static void tell_manager(const struct dl_service *service, const char *state)
+{
+    if (service->options.handle_signals && dl_sd_notify(state) < 0)
+        DL_WARN("service", "systemd could not be told %s", state);
+}
+
+/* SIGHUP: the model file again, certificates and tokens. What fails leaves the
+ * old in place. */
+static void reload(struct dl_service *service)
+{
+    struct dl_error error = {""};
+    service->reload_asked = 0;
+    if (service->options.handle_signals) dl_sd_notify_reloading();
+    if (service->rpc && dl_rpc_server_reload_tls(service->rpc, &error) != DL_OK)
+        DL_ERROR("service", "certificates are kept as they were: %s", error.text);
+    if (service->methods && dl_rpc_methods_reload_tokens(service->methods, &error) != DL_OK)
+        DL_ERROR("service", "tokens are kept as they were: %s", error.text);
+    if (service->http && dl_http_reload(service->http, &error) != DL_OK)
+        DL_ERROR("service", "HTTP keeps what it had: %s", error.text);
+    reload_model(service);
+    tell_manager(service, "READY=1");
 }
 
 /* ---- the end ------------------------------------------------------------------------------ */
@@ -340,8 +358,18 @@ static int drained(const struct dl_service *service)
     return !service->sink || service->failure[0] || dl_kafka_sink_idle(service->sink);
 }
 
+/* Says that the loop turns, as often as systemd asked. */
+static void feed_watchdog(struct dl_service *service)
+{
+    const int64_t now_ns = dl_clock_monotonic_ns();
+    if (!service->watchdog_ns || now_ns - service->watchdog_fed_ns < service->watchdog_ns) return;
+    service->watchdog_fed_ns = now_ns;
+    dl_sd_notify("WATCHDOG=1");
+}
+
 static void tick(struct dl_service *service)
 {
+    feed_watchdog(service);
     if (service->phase == RUNNING) {
         measure(service);
         measure_attention(service);
@@ -373,6 +401,7 @@ void dl_service_stop(struct dl_service *service)
 {
     if (service->phase != RUNNING) return;
     service->phase = DRAINING;
+    tell_manager(service, "STOPPING=1");
     int64_t drain_ms = service->options.drain_ms ? service->options.drain_ms : DRAIN_MS;
     service->drain_until_ns = dl_clock_monotonic_ns() + drain_ms * 1000000;
     if (service->kafka_source) dl_kafka_source_stop(service->kafka_source);
@@ -594,6 +623,8 @@ int dl_service_new(uv_loop_t *loop, const struct dl_service_options *options,
     if (status == DL_OK) status = open_source(service, error);
     if (status == DL_OK) status = open_sink(service, error);
     if (status == DL_OK) {
+        if (options->handle_signals) service->watchdog_ns = dl_sd_watchdog_ns();
+        tell_manager(service, "READY=1");
         *out = service;
         return DL_OK;
     }

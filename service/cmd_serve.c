@@ -1,11 +1,15 @@
 /* driftline serve: run the service until a signal, or until it cannot go on. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "service/commands.h"
 #include "service/config.h"
 #include "service/log.h"
 #include "service/service.h"
+
+#define FILES_WANTED 65536
 
 static void help(void)
 {
@@ -38,6 +42,16 @@ static int take_flag(int *argc, char **argv, const char *name)
     return 0;
 }
 
+/* A thousand subscribers and dashboards are more files than the usual 1,024. */
+static void allow_many_files(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= FILES_WANTED) return;
+    files.rlim_cur = files.rlim_max < FILES_WANTED ? files.rlim_max : FILES_WANTED;
+    if (setrlimit(RLIMIT_NOFILE, &files) != 0)
+        DL_WARN("serve", "the limit of open files stays as it is: %s", strerror(errno));
+}
+
 int dl_cmd_serve(int argc, char **argv)
 {
     struct dl_config config;
@@ -62,6 +76,7 @@ int dl_cmd_serve(int argc, char **argv)
         goto done;
     }
     dl_log_setup(config.log.level, config.log.format);
+    allow_many_files();
     uv_loop_t loop;
     uv_loop_init(&loop);
     struct dl_service_options options = {

@@ -180,6 +180,8 @@ int dl_graph_page_dirty_next(struct dl_graph *graph, struct dl_page_id *page);
 uint32_t dl_graph_pages_dirty(const struct dl_graph *graph);
 /* Appends the page's bytes (current to feed.events) and marks it clean. */
 void dl_graph_page_write(struct dl_graph *graph, struct dl_page_id page, struct dl_buf *out);
+/* Dirty again: what was written of it was not kept. */
+void dl_graph_page_mark(struct dl_graph *graph, struct dl_page_id page);
 /* Before the first dl_graph_replay: takes in a stored page. Hostile input:
  * DL_ERR_CORRUPT with detail. */
 int dl_graph_page_read(struct dl_graph *graph, struct dl_page_id page, struct dl_slice bytes,

@@ -240,6 +240,19 @@ void dl_graph_page_write(struct dl_graph *graph, struct dl_page_id page, struct 
     graph->dirty_count -= (uint32_t)was_dirty;
 }
 
+void dl_graph_page_mark(struct dl_graph *graph, struct dl_page_id page)
+{
+    DL_CHECK(page.kind < DL_PAGE_KINDS && page.index < kind_pages(graph, page.kind));
+    if (is_dirty(graph, page)) return;
+    if (page.kind == DL_PAGE_FEED)
+        graph->feed_dirty = 1;
+    else if (page.kind == DL_PAGE_NODES)
+        graph->pages_dirty[page.index] = 1;
+    else
+        graph->table.dirty[page.index] = 1;
+    graph->dirty_count++;
+}
+
 /* ---- reading ---------------------------------------------------------------------- */
 
 static int corrupt(struct dl_error *error, struct dl_page_id page, const char *what)

@@ -172,8 +172,8 @@ int dl_engine_set_model(struct dl_engine *engine, struct dl_model *model, struct
     engine->window = dl_model_get_info(model)->config.window;
     dl_drift_monitor_free(engine->drift);
     engine->drift = NULL;
-    engine->drift_generation = UINT64_MAX;
-    engine->journal_events = JOURNAL_EVENTS_MAX; /* the old journal is for the old reference */
+    engine->saved.drift_generation = UINT64_MAX;
+    engine->saved.journal_events = JOURNAL_EVENTS_MAX; /* of the old reference */
     status = dl_engine_encodings_start(engine, error);
     if (status == DL_OK) status = dl_engine_drift_start(engine, error);
     return status == DL_OK ? dl_engine_watch_start(engine, error) : status;
@@ -184,7 +184,7 @@ int dl_engine_set_model(struct dl_engine *engine, struct dl_model *model, struct
 uint32_t dl_engine_room(const struct dl_engine *engine)
 {
     uint64_t first, next;
-    if (engine->failed || engine->scoring_now) return 0;
+    if (engine->failed || engine->waiting || engine->scoring_now) return 0;
     dl_store_outbox_range(engine->store, &first, &next);
     if (next - first > OUTBOX_ROWS_MAX) return 0;
     return engine->batch.capacity - engine->batch.count;
@@ -192,7 +192,7 @@ uint32_t dl_engine_room(const struct dl_engine *engine)
 
 int dl_engine_busy(const struct dl_engine *engine)
 {
-    return engine->scoring_now || engine->batch.count > 0;
+    return engine->scoring_now || engine->waiting || engine->batch.count > 0;
 }
 
 const char *dl_engine_failure(const struct dl_engine *engine)
@@ -553,7 +553,7 @@ static void on_scored(struct dl_scoring *job)
 void dl_engine_flush(struct dl_engine *engine)
 {
     struct batch *b = &engine->batch;
-    if (engine->failed || engine->scoring_now || b->count == 0) return;
+    if (engine->failed || engine->waiting || engine->scoring_now || b->count == 0) return;
     if (!engine->model || b->query_count == 0) {
         dl_engine_commit(engine);
         return;

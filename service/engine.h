@@ -6,7 +6,7 @@
  *   scorer   workers score the copied queries          (one batch at a time)
  *      │
  *   commit ─> records, drift monitor, live quality, then one transaction: names,
- *   (loop)    log, checkpoint pages, outbox, positions, monitors; then listeners
+ *   (loop)    log, outbox, positions, monitors, checkpoint pages; then listeners
  *
  * A batch is closed when it is full or when the source has nothing more at
  * hand. Where batches end changes no output: every score depends on the state
@@ -75,8 +75,8 @@ struct dl_arrival {
     uint32_t header_count;
 };
 
-/* How many messages can be offered now; 0 while a batch is being scored, while
- * the outbox is full, or after a failure. */
+/* How many messages can be offered now; 0 while a batch is being scored or waits
+ * for room on the disk, while the outbox is full, or after a failure. */
 uint32_t dl_engine_room(const struct dl_engine *engine);
 
 /* The next offset of a topic's partition, or -1: none is stored. */
@@ -107,12 +107,18 @@ int dl_engine_busy(const struct dl_engine *engine);
 /* The reason why the engine can go no further, or NULL. */
 const char *dl_engine_failure(const struct dl_engine *engine);
 
-/* Everything delivered up to `seq` leaves the outbox. */
+/* The disk is full: what the store said, or NULL. The batch under way is kept,
+ * and stored by a retry when there is room again. */
+const char *dl_engine_waiting(const struct dl_engine *engine);
+void dl_engine_retry(struct dl_engine *engine);
+
+/* Everything delivered up to `seq` leaves the outbox. DL_ERR_FULL: not now. */
 int dl_engine_delivered(struct dl_engine *engine, uint64_t seq, struct dl_error *error);
 
 /* Renews the drift reference from the recent span, durably; publishes the alert
  * that it clears, and the act itself with `note` (who and why). Not while busy.
- * DL_ERR_UNAVAILABLE without a monitor. */
+ * DL_ERR_UNAVAILABLE without a monitor; DL_ERR_FULL: it is renewed, and durable
+ * when there is room on the disk again. */
 int dl_engine_renew_reference(struct dl_engine *engine, const char *note, struct dl_error *error);
 
 /* Nothing came for `seconds`, as the caller's clock says: raises the alert,

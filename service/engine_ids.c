@@ -77,12 +77,24 @@ int dl_engine_ids_repeated(struct dl_engine *engine, struct dl_slice id)
     return 0;
 }
 
-static int put_range(struct dl_engine *engine, struct dl_error *error)
+/* The segments that there are once what is new is stored. */
+static void range_after(const struct dl_engine *engine, uint64_t *first, uint64_t *next)
+{
+    const struct ids *ids = &engine->ids;
+    *first = ids->first;
+    *next = ids->next + !ids->segment_open;
+    while (*next - *first > 2 &&
+           (*next - *first - 2) * SEGMENT_IDS >= engine->config->source.id_horizon)
+        ++*first;
+}
+
+static int put_range(struct dl_engine *engine, uint64_t first, uint64_t next,
+                     struct dl_error *error)
 {
     struct dl_buf bytes = {0};
     dl_buf_u64(&bytes, engine->ids.key);
-    dl_buf_u64(&bytes, engine->ids.first);
-    dl_buf_u64(&bytes, engine->ids.next);
+    dl_buf_u64(&bytes, first);
+    dl_buf_u64(&bytes, next);
     int status = bytes.failed
                      ? dl_error_set(error, DL_ERR_NOMEM, "out of memory for ids")
                      : dl_store_put_blob(engine->store, "ids", dl_buf_slice(&bytes), error);
@@ -92,24 +104,29 @@ static int put_range(struct dl_engine *engine, struct dl_error *error)
 
 int dl_engine_ids_save(struct dl_engine *engine, struct dl_error *error)
 {
-    struct ids *ids = &engine->ids;
-    const uint64_t horizon = engine->config->source.id_horizon;
+    const struct ids *ids = &engine->ids;
+    uint64_t first, next;
     char name[32];
     if (!ids->dirty) return DL_OK;
     if (ids->segment.failed) return dl_error_set(error, DL_ERR_NOMEM, "out of memory for ids");
-    int range_changed = !ids->segment_open;
-    if (!ids->segment_open) ids->next++;
-    segment_name(name, ids->next - 1);
+    range_after(engine, &first, &next);
+    segment_name(name, next - 1);
     int status = dl_store_put_blob(engine->store, name, dl_buf_slice(&ids->segment), error);
+    for (uint64_t n = ids->first; status == DL_OK && n < first; n++) {
+        segment_name(name, n);
+        status = dl_store_delete_blob(engine->store, name, error);
+    }
+    if (status == DL_OK && (first != ids->first || next != ids->next))
+        status = put_range(engine, first, next, error);
+    return status;
+}
+
+void dl_engine_ids_saved(struct dl_engine *engine)
+{
+    struct ids *ids = &engine->ids;
+    if (!ids->dirty) return;
+    range_after(engine, &ids->first, &ids->next);
     ids->segment_open = ids->segment.size < SEGMENT_BYTES;
     if (!ids->segment_open) dl_buf_clear(&ids->segment);
-    while (status == DL_OK && ids->next - ids->first > 2 &&
-           (ids->next - ids->first - 2) * SEGMENT_IDS >= horizon) {
-        segment_name(name, ids->first++);
-        status = dl_store_delete_blob(engine->store, name, error);
-        range_changed = 1;
-    }
-    if (status == DL_OK && range_changed) status = put_range(engine, error);
     ids->dirty = 0;
-    return status;
 }

@@ -48,6 +48,7 @@ struct item {
     size_t id_at, id_size, key_at, key_size, payload_at, payload_size, reason_at;
     size_t headers_at, headers_size; /* as dl_store_headers_put */
     const char *field;
+    uint32_t alerts_from, alerts_to; /* in batch.alerts, once it is built */
 };
 
 struct position {
@@ -109,6 +110,12 @@ struct renewal {
     char note[216]; /* fits an alert's reason with a few words before it */
 };
 
+/* What of the monitors the store has; restored when a transaction fails. */
+struct saved {
+    uint64_t drift_generation, watch_generation;
+    uint32_t journal_count, journal_events;
+};
+
 struct dl_engine {
     struct dl_engine_parts parts;
     const struct dl_config *config;
@@ -121,14 +128,12 @@ struct dl_engine {
     uint64_t encodings_epoch;       /* grows when all that were made lose their meaning */
     uint64_t batch_epoch;           /* when the batch went to the workers */
     struct dl_drift_monitor *drift;
-    uint64_t drift_generation; /* of the reference that is stored */
-    int drift_muted;           /* restoring: alerts were published before */
+    int drift_muted; /* restoring: alerts were published before */
     struct dl_quality *quality;
     struct dl_watch *watch;
-    uint64_t watch_generation; /* of what is stored */
-    uint32_t *frozen;          /* destination list, or NULL: the graph's own */
+    struct saved saved;
+    uint32_t *frozen; /* destination list, or NULL: the graph's own */
     uint32_t frozen_count;
-    uint32_t journal_count, journal_events;
     uint64_t alert_number;
     struct position *positions;
     uint32_t position_count, position_capacity, position_last;
@@ -156,8 +161,9 @@ struct dl_engine {
     char last_reason[200];           /* of the message offered last, if it became a dead letter */
     int last_repeated;               /* it was a repeat */
     int64_t loaded_us;               /* wall-clock time at which the model came */
+    int waiting;                     /* the batch could not be stored as the disk is full */
     int failed;
-    struct dl_error failure;
+    struct dl_error failure; /* why it failed or waits */
 };
 
 /* engine.c */
@@ -167,26 +173,18 @@ struct dl_query *dl_engine_query(struct dl_engine *engine, uint32_t *index);
 
 /* engine_commit.c */
 void dl_engine_commit(struct dl_engine *engine);
-void dl_engine_on_alert(void *context, const struct dl_alert *alert);
 /* Clears what the present model's monitors have raised. Not while busy. */
-/* An act of someone, for the alert history. */
-void dl_engine_on_renewal(struct dl_engine *engine, const char *note);
-void dl_engine_on_surprise(struct dl_engine *engine, const struct dl_score *score);
-/* Gives the alerts from `from` on the item's position (NULL: none) and sets the
- * pointers of all, which may have moved while the list grew. */
-void dl_engine_settle_alerts(struct dl_engine *engine, uint32_t from, const struct item *item);
+int dl_engine_clear_alerts(struct dl_engine *engine, const char *reason, struct dl_error *error);
+
+/* engine_records.c */
+/* Records of the scored batch, once; what fails has failed the engine. */
+void dl_engine_build(struct dl_engine *engine);
+/* Their rows, within the transaction; may be tried again. */
+int dl_engine_put_records(struct dl_engine *engine, struct dl_error *error);
 void dl_engine_set_position(const struct dl_engine *engine, const struct item *item,
                             struct dl_position *position);
 /* Of the model that is served. */
 struct dl_slice dl_engine_version(const struct dl_engine *engine);
-/* Told once, never cleared. */
-int dl_engine_is_single(enum dl_alert_kind kind);
-/* engine_drift.c, for the backend's table. */
-int dl_engine_get_drift(void *context, const struct dl_backend_drift_request *request,
-                        struct dl_backend_job *job, struct dl_error *error);
-int dl_engine_ask_renewal(void *context, const struct dl_backend_renew_request *request,
-                          struct dl_backend_job *job, struct dl_error *error);
-int dl_engine_clear_alerts(struct dl_engine *engine, const char *reason, struct dl_error *error);
 /* 1 and the attention of an item that was sampled, else 0. */
 int dl_engine_attention(const struct dl_engine *engine, const struct item *item,
                         struct dl_watch_attention *attention);
@@ -194,6 +192,23 @@ int dl_engine_attention(const struct dl_engine *engine, const struct item *item,
 uint32_t dl_engine_rank(const struct dl_engine *engine, const struct dl_model *model,
                         const struct dl_query *query, const float *logits, const uint8_t *origins,
                         uint32_t top_k, struct dl_candidate *best);
+
+/* engine_alerts.c */
+void dl_engine_on_alert(void *context, const struct dl_alert *alert);
+/* An act of someone, for the alert history. */
+void dl_engine_on_renewal(struct dl_engine *engine, const char *note);
+void dl_engine_on_surprise(struct dl_engine *engine, const struct dl_score *score);
+/* Gives the alerts from `from` on the item's position (NULL: none) and sets the
+ * pointers of all, which may have moved while the list grew. */
+void dl_engine_settle_alerts(struct dl_engine *engine, uint32_t from, const struct item *item);
+/* Told once, never cleared. */
+int dl_engine_is_single(enum dl_alert_kind kind);
+
+/* engine_drift.c, for the backend's table. */
+int dl_engine_get_drift(void *context, const struct dl_backend_drift_request *request,
+                        struct dl_backend_job *job, struct dl_error *error);
+int dl_engine_ask_renewal(void *context, const struct dl_backend_renew_request *request,
+                          struct dl_backend_job *job, struct dl_error *error);
 
 /* engine_ingest.c */
 int dl_engine_ingest(void *context, const struct dl_backend_ingest_request *request,
@@ -222,7 +237,8 @@ int dl_engine_ids_load(struct dl_engine *engine, struct dl_error *error);
 void dl_engine_ids_deinit(struct dl_engine *engine);
 /* 1: an event with the id was taken in; else it is remembered. */
 int dl_engine_ids_repeated(struct dl_engine *engine, struct dl_slice id);
-int dl_engine_ids_save(struct dl_engine *engine, struct dl_error *error);
+int dl_engine_ids_save(struct dl_engine *engine, struct dl_error *error); /* in the transaction */
+void dl_engine_ids_saved(struct dl_engine *engine);                       /* it was committed */
 
 /* engine_forget.c */
 int dl_engine_forget(void *context, const struct dl_backend_forget_request *request,

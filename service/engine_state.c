@@ -85,13 +85,13 @@ static int put_whole(struct dl_engine *engine, struct dl_buf *buf, struct dl_err
 {
     int status = DL_OK;
     if (engine->drift) {
-        if (engine->drift_generation != dl_drift_monitor_generation(engine->drift)) {
+        if (engine->saved.drift_generation != dl_drift_monitor_generation(engine->drift)) {
             dl_buf_clear(buf);
             status = dl_drift_monitor_save_reference(engine->drift, buf);
             if (status == DL_OK)
                 status =
                     dl_store_put_blob(engine->store, "drift.reference", dl_buf_slice(buf), error);
-            engine->drift_generation = dl_drift_monitor_generation(engine->drift);
+            engine->saved.drift_generation = dl_drift_monitor_generation(engine->drift);
         }
         dl_buf_clear(buf);
         if (status == DL_OK) status = dl_drift_monitor_save_state(engine->drift, buf);
@@ -108,16 +108,16 @@ static int put_whole(struct dl_engine *engine, struct dl_buf *buf, struct dl_err
     if (status == DL_OK) {
         dl_buf_clear(buf);
         dl_watch_save(engine->watch, buf);
-        engine->watch_generation = dl_watch_generation(engine->watch);
+        engine->saved.watch_generation = dl_watch_generation(engine->watch);
         status = buf->failed ? DL_ERR_NOMEM
                              : dl_store_put_blob(engine->store, "watch", dl_buf_slice(buf), error);
     }
     char name[32];
-    for (uint32_t i = 0; status == DL_OK && i < engine->journal_count; i++) {
+    for (uint32_t i = 0; status == DL_OK && i < engine->saved.journal_count; i++) {
         snprintf(name, sizeof name, "journal.%u", i);
         status = dl_store_delete_blob(engine->store, name, error);
     }
-    engine->journal_count = engine->journal_events = 0;
+    engine->saved.journal_count = engine->saved.journal_events = 0;
     return status;
 }
 
@@ -155,19 +155,19 @@ static int put_journal(struct dl_engine *engine, struct dl_buf *buf, struct dl_e
     }
     if (events == 0) return DL_OK;
     if (buf->failed) return DL_ERR_NOMEM;
-    snprintf(name, sizeof name, "journal.%u", engine->journal_count);
-    engine->journal_count++;
-    engine->journal_events += events;
+    snprintf(name, sizeof name, "journal.%u", engine->saved.journal_count);
+    engine->saved.journal_count++;
+    engine->saved.journal_events += events;
     return dl_store_put_blob(engine->store, name, dl_buf_slice(buf), error);
 }
 
 int dl_engine_save_monitors(struct dl_engine *engine, struct dl_error *error)
 {
     struct dl_buf buf = {0};
-    int whole =
-        engine->journal_events + engine->batch.event_count >= JOURNAL_EVENTS_MAX ||
-        engine->watch_generation != dl_watch_generation(engine->watch) ||
-        (engine->drift && engine->drift_generation != dl_drift_monitor_generation(engine->drift));
+    int whole = engine->saved.journal_events + engine->batch.event_count >= JOURNAL_EVENTS_MAX ||
+                engine->saved.watch_generation != dl_watch_generation(engine->watch) ||
+                (engine->drift &&
+                 engine->saved.drift_generation != dl_drift_monitor_generation(engine->drift));
     int status = whole ? put_whole(engine, &buf, error) : put_journal(engine, &buf, error);
     if (status == DL_ERR_NOMEM) dl_error_set(error, status, "out of memory to save the monitors");
     dl_buf_free(&buf);
@@ -203,7 +203,7 @@ static int feed_journal(struct dl_engine *engine, struct dl_slice bytes)
                                        .negative = negative,
                                        .attention = sampled ? &attention : NULL};
         dl_watch_observe(engine->watch, &event);
-        engine->journal_events++;
+        engine->saved.journal_events++;
     }
     return DL_OK;
 }
@@ -247,7 +247,7 @@ int dl_engine_watch_start(struct dl_engine *engine, struct dl_error *error)
     if (status != DL_OK) return status;
     dl_watch_free(engine->watch);
     engine->watch = fresh;
-    engine->watch_generation = dl_watch_generation(fresh);
+    engine->saved.watch_generation = dl_watch_generation(fresh);
     return DL_OK;
 }
 
@@ -274,7 +274,8 @@ static int load_drift(struct dl_engine *engine, struct dl_error *error)
     if (status == DL_OK) {
         status = dl_drift_monitor_load(engine->drift, dl_buf_slice(&reference),
                                        dl_buf_slice(&state), &detail);
-        if (status == DL_OK) engine->drift_generation = dl_drift_monitor_generation(engine->drift);
+        if (status == DL_OK)
+            engine->saved.drift_generation = dl_drift_monitor_generation(engine->drift);
         if (status == DL_ERR_VERSION) {
             DL_WARN("drift", "the stored drift state is set aside: %s", detail.text);
             status = DL_OK;
@@ -306,7 +307,7 @@ static int load_journal(struct dl_engine *engine, struct dl_error *error)
     int status = DL_OK;
     engine->drift_muted = 1;
     while (status == DL_OK) {
-        snprintf(name, sizeof name, "journal.%u", engine->journal_count);
+        snprintf(name, sizeof name, "journal.%u", engine->saved.journal_count);
         dl_buf_clear(&bytes);
         status = dl_store_get_blob(engine->store, name, &bytes, error);
         if (status != DL_OK) break;
@@ -316,7 +317,7 @@ static int load_journal(struct dl_engine *engine, struct dl_error *error)
             status = DL_OK;
         }
         if (status != DL_OK) dl_error_set(error, status, "stored %s is damaged", name);
-        engine->journal_count++;
+        engine->saved.journal_count++;
     }
     engine->drift_muted = 0;
     dl_buf_free(&bytes);
@@ -346,7 +347,7 @@ int dl_engine_load(struct dl_engine *engine, struct dl_error *error)
     status = dl_store_positions(engine->store, take_position, engine, error);
     if (status != DL_OK) return status;
     engine->alert_number = dl_store_alert_last(engine->store);
-    engine->drift_generation = UINT64_MAX;
+    engine->saved.drift_generation = UINT64_MAX;
     status =
         dl_store_get_destinations(engine->store, &engine->frozen, &engine->frozen_count, error);
     if (status != DL_OK && status != DL_ERR_NOT_FOUND) return status;

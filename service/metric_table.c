@@ -152,6 +152,8 @@ static const struct row rows[] = {
         "Size of the store's files.", GAUGE, BY("file"), UNIT("bytes"), .series_max = 8),
     ROW(store_checkpoints_total, "driftline_store_checkpoints_total",
         "Pages of the state written to the store.", COUNTER),
+    ROW(store_full, "driftline_store_full",
+        "1 while the disk is full and a batch waits for room, else 0.", GAUGE),
     ROW(ready, "driftline_ready",
         "1 when progress is possible, else 0; what /readyz answers.", GAUGE),
     ROW(model_info, "driftline_model_info",

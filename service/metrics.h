@@ -240,6 +240,7 @@ struct dl_service_metrics {
     struct dl_metric_family *store_bytes; /* gauge {file}: database, wal */
     struct dl_counter *store_checkpoints_total;
     struct dl_gauge *ready;              /* what /readyz says */
+    struct dl_gauge *store_full;         /* the disk is full, and a batch waits */
     struct dl_metric_family *model_info; /* info {version, architecture, ties} */
     struct dl_counter *model_reloads_total;
 

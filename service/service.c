@@ -23,6 +23,7 @@
 
 #define TICK_MS 500
 #define DRAIN_MS 10000
+#define ROOM_TICKS 4 /* of TICK_MS, after which a full disk counts as having room again */
 
 /* How far the end has come. */
 enum phase { RUNNING, DRAINING, CLOSING, CLOSED };
@@ -55,7 +56,7 @@ struct dl_service {
     int64_t drain_until_ns;
     int rpc_drained, rpc_closed, http_closed, handles_left;
     int reload_asked;
-    int64_t not_ready_since_ns;
+    int full_ticks;        /* the disk is, or was just, full */
     uint64_t stall_events; /* of the feed, when last seen to move */
     int64_t stall_since_ns;
     int64_t watchdog_ns, watchdog_fed_ns;      /* 0: systemd does not ask for it */
@@ -110,6 +111,10 @@ int dl_service_ready(const struct dl_service *service, struct dl_error *error)
         dl_error_set(error, DL_ERR_UNAVAILABLE, "shutting down");
         return 0;
     }
+    if (dl_engine_waiting(service->engine)) {
+        dl_error_set(error, DL_ERR_UNAVAILABLE, "%s", dl_engine_waiting(service->engine));
+        return 0;
+    }
     if (service->kafka_source && !dl_kafka_source_ready(service->kafka_source)) {
         dl_error_set(error, DL_ERR_UNAVAILABLE,
                      "no partition of %s is assigned: is the broker up and does the topic exist?",
@@ -146,6 +151,7 @@ static void measure(struct dl_service *service)
     dl_gauge_set(m->graph_dirty_pages, dl_graph_pages_dirty(graph));
     dl_gauge_set(m->scoring_queue_batches, dl_workers_pending(service->workers));
     dl_gauge_set(m->outbox_rows, (double)(stats.outbox_next - stats.outbox_first));
+    dl_gauge_set(m->store_full, dl_engine_waiting(service->engine) != NULL);
     dl_gauge_set(m->ready, dl_service_ready(service, NULL));
     if (quality) {
         struct dl_quality_figures figures;
@@ -367,10 +373,26 @@ static void feed_watchdog(struct dl_service *service)
     dl_sd_notify("WATCHDOG=1");
 }
 
+/* Where the disk was full: is there room again? A batch may still fit now and then,
+ * so that it is over only after a while. */
+static void retry(struct dl_service *service)
+{
+    dl_engine_retry(service->engine);
+    if (service->sink && dl_kafka_sink_waiting(service->sink)) dl_kafka_sink_wake(service->sink);
+    const char *waiting = dl_engine_waiting(service->engine);
+    if (waiting && !service->full_ticks)
+        DL_ERROR("store", "%s; waiting for it, and nothing more is taken in", waiting);
+    if (waiting)
+        service->full_ticks = ROOM_TICKS;
+    else if (service->full_ticks && --service->full_ticks == 0)
+        DL_INFO("store", "there is room again");
+}
+
 static void tick(struct dl_service *service)
 {
     feed_watchdog(service);
     if (service->phase == RUNNING) {
+        retry(service);
         measure(service);
         measure_attention(service);
         watch_stall(service);

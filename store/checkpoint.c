@@ -22,7 +22,8 @@ static int write_page(struct dl_store *store, struct dl_graph *graph, struct dl_
     if (!statement) return status;
     uint64_t key = key_of(page), seq = dl_graph_feed(graph)->events;
     dl_buf_clear(&store->scratch);
-    store->pages_written_here = 1;
+    dl_buf_append(&store->pages_here, &page, sizeof page);
+    if (store->pages_here.failed) return store_error(store, SQLITE_NOMEM, what, error);
     dl_graph_page_write(graph, page, &store->scratch);
     if (store->scratch.failed) return store_error(store, SQLITE_NOMEM, what, error);
     struct dl_slice data = dl_buf_slice(&store->scratch);

@@ -71,9 +71,9 @@ struct dl_store {
     sqlite3_stmt *statements[ST_COUNT];
     int lock_fd; /* of <path>-lock; -1 for readers */
     int in_transaction;
-    int failed;             /* a call of the open transaction failed */
-    int graph_stale;        /* rolled back after pages were marked clean: load again */
-    int pages_written_here; /* in the open transaction */
+    int failed;               /* a call of the open transaction failed */
+    int graph_stale;          /* rolled back after pages were marked clean: load again */
+    struct dl_buf pages_here; /* dl_page_id of each page written in the open transaction */
     int wal_frames;
     int page_size;
     struct store_cursors now, saved;

@@ -85,6 +85,8 @@ int store_status_of(int rc)
         return DL_ERR_UNAVAILABLE;
     case SQLITE_TOOBIG:
         return DL_ERR_TOO_LARGE;
+    case SQLITE_FULL:
+        return DL_ERR_FULL;
     default:
         return DL_ERR_IO;
     }
@@ -109,9 +111,18 @@ static const char *remedy_of(int rc)
     }
 }
 
+/* SQLite calls some ways of having no room an I/O error: a quota, the WAL's index. */
+static int full_or(struct dl_store *store, int rc)
+{
+    int number = store->db ? sqlite3_system_errno(store->db) : 0;
+    int no_room = number == ENOSPC || number == EDQUOT;
+    return no_room && (rc == SQLITE_IOERR_WRITE || rc == SQLITE_IOERR_SHMSIZE) ? SQLITE_FULL : rc;
+}
+
 int store_error(struct dl_store *store, int rc, const char *what, struct dl_error *error)
 {
     if (store->in_transaction) store->failed = 1;
+    rc = full_or(store, rc);
     const char *message = store->db ? sqlite3_errmsg(store->db) : sqlite3_errstr(rc);
     return dl_error_set(error, store_status_of(rc), "store %.200s: cannot %s: %s%s", store->path,
                         what, message, remedy_of(rc));
@@ -355,6 +366,7 @@ void dl_store_close(struct dl_store *store)
     if (store->db) DL_CHECK(sqlite3_close(store->db) == SQLITE_OK);
     if (store->lock_fd >= 0) close(store->lock_fd);
     dl_buf_free(&store->scratch);
+    dl_buf_free(&store->pages_here);
     free(store);
 }
 
@@ -378,7 +390,7 @@ int dl_store_begin(struct dl_store *store, struct dl_error *error)
     if (status != DL_OK) return status;
     store->in_transaction = 1;
     store->failed = 0;
-    store->pages_written_here = 0;
+    dl_buf_clear(&store->pages_here);
     store->saved = store->now;
     store->round_saved = store->round;
     return DL_OK;
@@ -418,7 +430,7 @@ void dl_store_rollback(struct dl_store *store)
     store->failed = 0;
     store->now = store->saved;
     store->round = store->round_saved;
-    if (store->pages_written_here) store->graph_stale = 1;
+    if (store->pages_here.size) store->graph_stale = 1;
     /* After some errors SQLite has rolled back already. */
     if (!sqlite3_get_autocommit(store->db)) {
         for (int i = 0; i < ST_COUNT; i++)
@@ -430,6 +442,22 @@ void dl_store_rollback(struct dl_store *store)
         else
             sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
     }
+}
+
+void dl_store_rollback_keep(struct dl_store *store, struct dl_graph *graph)
+{
+    struct dl_page_id page;
+    int stale = store->graph_stale;
+    if (!store->in_transaction) return;
+    dl_store_rollback(store);
+    for (size_t at = 0; at < store->pages_here.size; at += sizeof page) {
+        memcpy(&page, store->pages_here.data + at, sizeof page);
+        dl_graph_page_mark(graph, page);
+    }
+    if (store->pages_here.size) /* the lap cannot be taken up again in its middle */
+        store->round = (struct store_round){.step_events = store->now.log_next};
+    dl_buf_clear(&store->pages_here);
+    store->graph_stale = stale;
 }
 
 int dl_store_in_transaction(const struct dl_store *store)

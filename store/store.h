@@ -30,7 +30,8 @@
  * Errors: every function that takes a `struct dl_error *` (may be NULL) leaves
  * one line in it that names the file, what failed and SQLite's message.
  *   DL_ERR_NOMEM        out of memory
- *   DL_ERR_IO           cannot read or write; disk full included
+ *   DL_ERR_IO           cannot read or write
+ *   DL_ERR_FULL         the disk (or the user's share of it) is full: try again later
  *   DL_ERR_CORRUPT      a checksum, a row or SQLite's own structure is damaged
  *   DL_ERR_VERSION      made by a newer version or for another configuration
  *   DL_ERR_UNAVAILABLE  another process holds the file
@@ -124,6 +125,9 @@ int dl_store_begin(struct dl_store *store, struct dl_error *error);
 int dl_store_commit(struct dl_store *store, struct dl_error *error);
 /* Never fails; does nothing outside a transaction. */
 void dl_store_rollback(struct dl_store *store);
+/* The same for a caller that keeps its graph and dictionaries and will try the
+ * same transaction again: pages that were written in it are dirty again. */
+void dl_store_rollback_keep(struct dl_store *store, struct dl_graph *graph);
 int dl_store_in_transaction(const struct dl_store *store);
 
 /* ---- dictionaries ------------------------------------------------------- */

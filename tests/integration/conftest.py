@@ -116,12 +116,12 @@ def start(driftline, tmp_path):
     listening on free loopback ports. What still runs at the end is killed."""
     started = []
 
-    def call(*arguments, ready="/readyz", env=None):
+    def call(*arguments, ready="/readyz", env=None, program=driftline):
         rpc, http = (f"127.0.0.1:{_free_port()}" for _ in range(2))
         log = tmp_path / f"service-{len(started)}.log"
         with open(log, "wb") as out:
             process = subprocess.Popen(
-                [driftline, *map(str, arguments), "--rpc", rpc, "--http", http],
+                [program, *map(str, arguments), "--rpc", rpc, "--http", http],
                 stdout=out, stderr=out, stdin=subprocess.DEVNULL,
                 env={**os.environ, **(env or {})})
         service = Service(process, log, rpc, http)

@@ -66,8 +66,10 @@ static void drop_pending(struct disk_file *f)
 
 static void make_durable(struct disk_file *f)
 {
-    f->durable.size = 0;
-    if (f->now.size) bytes_write(&f->durable, 0, f->now.data, f->now.size);
+    for (int i = 0; i < f->pending_count; i++) {
+        const struct pending *p = &f->pending[i];
+        if (p->size) bytes_write(&f->durable, (size_t)p->offset, p->data, (size_t)p->size);
+    }
     drop_pending(f);
 }
 
@@ -108,8 +110,8 @@ static int fails(void)
     if (fault.kind == FAULT_CUT) {
         for (int i = 0; i < FILES_MAX; i++)
             if (files[i].exists) cut(&files[i]);
-        fault.dead = 1;
     }
+    fault.dead = fault.kind == FAULT_CUT || fault.kind == FAULT_KILL;
     return 1;
 }
 
@@ -459,8 +461,12 @@ void fault_vfs_power_on(void)
         struct disk_file *f = &files[i];
         if (!f->exists) continue;
         if (f->opens) abort();
-        f->now.size = 0;
-        if (f->durable.size) bytes_write(&f->now, 0, f->durable.data, f->durable.size);
+        if (fault.kind == FAULT_KILL) {
+            make_durable(f); /* sooner or later */
+        } else {
+            f->now.size = 0;
+            if (f->durable.size) bytes_write(&f->now, 0, f->durable.data, f->durable.size);
+        }
         for (int k = 0; k < SHM_REGIONS_MAX; k++) {
             free(f->shm[k]);
             f->shm[k] = NULL;
@@ -471,4 +477,39 @@ void fault_vfs_power_on(void)
     }
     fault.kind = FAULT_NONE;
     fault.dead = 0;
+}
+
+/* ---- copies of the disk ------------------------------------------------------------- */
+
+static struct {
+    char name[512];
+    struct bytes bytes;
+} copies[FILES_MAX];
+
+static void set_content(struct bytes *to, const struct bytes *from)
+{
+    to->size = 0;
+    if (from->size) bytes_write(to, 0, from->data, from->size);
+}
+
+void fault_vfs_keep(void)
+{
+    for (int i = 0; i < FILES_MAX; i++) {
+        if (files[i].opens) abort();
+        memcpy(copies[i].name, files[i].exists ? files[i].name : "", sizeof copies[i].name);
+        set_content(&copies[i].bytes, &files[i].now);
+    }
+}
+
+void fault_vfs_bring_back(void)
+{
+    for (int i = 0; i < FILES_MAX; i++) {
+        if (files[i].opens) abort();
+        remove_file(&files[i]);
+        if (!copies[i].name[0]) continue;
+        files[i].exists = 1;
+        memcpy(files[i].name, copies[i].name, sizeof files[i].name);
+        set_content(&files[i].now, &copies[i].bytes);
+        set_content(&files[i].durable, &copies[i].bytes);
+    }
 }

@@ -12,7 +12,8 @@ enum fault_kind {
     FAULT_NONE,
     FAULT_ONCE,  /* one call fails with an I/O error */
     FAULT_STUCK, /* that call and all later ones */
-    FAULT_CUT    /* the power goes: later calls fail, and fault_vfs_power_on shows what is left */
+    FAULT_CUT,   /* the power goes: later calls fail, and fault_vfs_power_on shows what is left */
+    FAULT_KILL   /* the process goes: the same, but all that was written is there */
 };
 
 /* Registers the VFS (again: no effect) and empties the disk. No file may be open. */
@@ -26,7 +27,10 @@ int fault_vfs_fired(void);
 /* Bytes that fit on the disk; writes beyond fail with SQLITE_FULL. UINT64_MAX: no limit. */
 void fault_vfs_set_space(uint64_t bytes);
 uint64_t fault_vfs_bytes(void);
-/* After a cut, with every file closed: the disk as it is found. */
+/* After a cut or a kill, with every file closed: the disk as it is found. */
 void fault_vfs_power_on(void);
+/* With every file closed: remembers what is on the disk, and puts it back. */
+void fault_vfs_keep(void);
+void fault_vfs_bring_back(void);
 
 #endif

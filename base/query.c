@@ -8,6 +8,7 @@ void dl_query_deinit(struct dl_query *query)
 {
     free(query->candidates);
     free(query->pairs);
+    free(query->between);
     free(query->interactions);
     free(query->feature_memory);
     free(query->encoding_memory);
@@ -32,6 +33,9 @@ static int resize(struct dl_query *query, uint32_t capacity)
     if (candidates) query->candidates = candidates;
     struct dl_pair_state *pairs = realloc(query->pairs, (capacity ? capacity : 1) * sizeof *pairs);
     if (pairs) query->pairs = pairs;
+    struct dl_between *between =
+        realloc(query->between, (capacity ? capacity : 1) * sizeof *between);
+    if (between) query->between = between;
     struct dl_interaction *interactions =
         realloc(query->interactions, rows * query->window_max * sizeof *interactions);
     if (interactions) query->interactions = interactions;
@@ -40,7 +44,8 @@ static int resize(struct dl_query *query, uint32_t capacity)
         features = realloc(query->feature_memory, feature_bytes);
         if (features) query->feature_memory = features;
     }
-    if (!candidates || !pairs || !interactions || (feature_bytes && !features)) return DL_ERR_NOMEM;
+    if (!candidates || !pairs || !between || !interactions || (feature_bytes && !features))
+        return DL_ERR_NOMEM;
     query->candidate_capacity = capacity;
     point_side(query, &query->source, 0);
     for (uint32_t i = 0; i < query->candidate_count; i++)
@@ -83,6 +88,7 @@ int dl_query_begin(struct dl_query *query, const struct dl_graph *graph, uint32_
     query->ordinal = dl_graph_ordinal_at(graph, time);
     query->feed = *dl_graph_feed(graph);
     fill_side(query, graph, &query->source, 0, source);
+    dl_between_begin(&query->between_source, graph, source, query->ordinal);
     return DL_OK;
 }
 
@@ -97,6 +103,7 @@ int dl_query_add(struct dl_query *query, const struct dl_graph *graph, uint32_t 
         query->pairs[index] = (struct dl_pair_state){0};
     else
         dl_graph_pair(graph, query->source.node, candidate, &query->pairs[index]);
+    dl_between_find(&query->between_source, graph, candidate, &query->between[index]);
     query->candidate_count++;
     return DL_OK;
 }
@@ -124,6 +131,7 @@ int dl_query_copy(const struct dl_query *from, struct dl_query *to)
     *to = *from;
     to->candidates = NULL;
     to->pairs = NULL;
+    to->between = NULL;
     to->interactions = NULL;
     to->feature_memory = NULL;
     to->encoding_memory = NULL;
@@ -151,6 +159,7 @@ int dl_query_copy(const struct dl_query *from, struct dl_query *to)
             memcpy((float *)b->features, a->features,
                    (size_t)a->window_count * from->feature_count * sizeof(float));
         if (row) to->pairs[row - 1] = from->pairs[row - 1];
+        if (row) to->between[row - 1] = from->between[row - 1];
     }
     return DL_OK;
 }

@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 
+#include "base/between.h"
 #include "base/graph.h"
 
 #define DL_CANDIDATES_MAX 65536 /* candidates of one query */
@@ -31,11 +32,13 @@ struct dl_query {
     uint32_t candidate_count;
     struct dl_side *candidates;  /* (candidate_count) */
     struct dl_pair_state *pairs; /* (candidate_count), direction 0: source to candidate */
+    struct dl_between *between;  /* (candidate_count) */
     uint32_t encoding_width;     /* 0: no side has room for one */
     /* private */
     uint32_t window_max, candidate_capacity;
     struct dl_interaction *interactions; /* (1 + candidate_capacity, window_max) */
     float *feature_memory;
+    struct dl_between_source between_source; /* of begin, for add */
     float *encoding_memory;
     size_t encoding_capacity; /* floats */
 };

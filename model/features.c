@@ -69,6 +69,20 @@ static const struct column self_columns[] = {
     {DL_SELF_PAIR_FLAGS, 2 * DL_FLAG_LAGS, "pair_flags"},
     {DL_SELF_COMMON, 1, "common"},
     {DL_SELF_COMMON_RANK, 1, "common_rank"},
+    {DL_SELF_DISTINCT, 2, "distinct"},
+    {DL_SELF_WAYS, DL_WAYS, "ways"},
+    {DL_SELF_WAYS_NOW, DL_WAYS, "ways_now"},
+    {DL_SELF_SHARED, 1, "shared"},
+    {DL_SELF_SHARED_RECENT, 1, "shared_recent"},
+    {DL_SELF_COMPANY, 1, "company"},
+    {DL_SELF_COMPANY_MEAN, 1, "company_mean"},
+    {DL_SELF_COMPANY_SHARE, 1, "company_share"},
+    {DL_SELF_ORDER, 1, "order"},
+    {DL_SELF_ORDER_NEXT, 1, "order_next"},
+    {DL_SELF_ORDER_AFTER, 1, "order_after"},
+    {DL_SELF_ORDER_BEFORE, 1, "order_before"},
+    {DL_SELF_ORDER_SAME_SOURCE, 1, "order_same_source"},
+    {DL_SELF_ORDER_SAME_AFTER, 1, "order_same_after"},
 };
 
 static void name_of(const struct column *columns, size_t count, uint32_t column, char name[32])
@@ -327,6 +341,40 @@ static void window_memory(dl_real *to, const struct dl_batch *batch, int s, uint
     to[DL_SELF_COMMON] = log_of(common);
 }
 
+static void order_columns(dl_real *to, const struct dl_between *between)
+{
+    to[DL_SELF_ORDER] = 1;
+    to[DL_SELF_ORDER_NEXT] = between->is_next;
+    to[DL_SELF_ORDER_AFTER] = between->order > 0 ? log_of((double)between->order) : 0;
+    to[DL_SELF_ORDER_BEFORE] = between->order < 0 ? log_of(-(double)between->order) : 0;
+    to[DL_SELF_ORDER_SAME_SOURCE] = between->same_source;
+    to[DL_SELF_ORDER_SAME_AFTER] = between->same_source && between->order > 0;
+}
+
+static void longer_history(dl_real *to, const struct dl_batch *batch,
+                           const struct dl_between *between, int s)
+{
+    const float *distinct = s ? between->distinct : batch->query->between_source.distinct;
+    to[DL_SELF_DISTINCT] = (dl_real)distinct[DL_AS_SOURCE];
+    to[DL_SELF_DISTINCT + 1] = (dl_real)distinct[DL_AS_DESTINATION];
+    if (batch->config->cooccurrence) {
+        for (int way = 0; way < DL_WAYS; way++) {
+            /* Seen from the other end, the way there is the way back. */
+            int seen = s == 1 && way <= DL_WAY_BACK ? DL_WAY_FORTH + DL_WAY_BACK - way : way;
+            to[DL_SELF_WAYS + way] = log_of(between->ways[seen]);
+            to[DL_SELF_WAYS_NOW + way] = log_of(between->ways_now[seen]);
+        }
+        to[DL_SELF_SHARED] = log_of(between->shared);
+        to[DL_SELF_SHARED_RECENT] = (dl_real)between->shared_recent;
+        if (s == 1) {
+            to[DL_SELF_COMPANY] = log_of((double)between->company);
+            to[DL_SELF_COMPANY_MEAN] = log_of((double)between->company_mean);
+            to[DL_SELF_COMPANY_SHARE] = (dl_real)between->company_share;
+        }
+    }
+    if (batch->config->arrival_age && s == 1 && between->has_order) order_columns(to, between);
+}
+
 /* ---- window tokens ---------------------------------------------------------------------- */
 
 /* What a window's times are told against. */
@@ -482,6 +530,7 @@ void dl_batch_add(struct dl_batch *batch, uint32_t index, uint64_t place)
         }
         if (batch->config->pair_memory) pair_memory(self, batch, &query->pairs[index], s);
         window_memory(self, batch, s, counts[s], nodes[1 - s], seen);
+        longer_history(self, batch, &query->between[index], s);
         if (batch->form == DL_BATCH_JOINT)
             joint_tokens(batch, s, candidate, counts[s], nodes[1 - s]);
     }

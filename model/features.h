@@ -8,8 +8,9 @@
  * Units. Elapsed times are in median gaps between the feed's distinct
  * timestamps; lags count distinct timestamps; ages count events of the feed.
  * L(x) = log(1 + x)/4. z(w) = standardised sign(w)·log1p(|w|). Flags are 0 or 1;
- * what does not exist is 0. Ages and rates are 0 without `arrival_age`, all of
- * the pair without `pair_memory`, common peers without `cooccurrence`. */
+ * what does not exist is 0. Ages, rates and orders are 0 without `arrival_age`,
+ * all of the pair without `pair_memory`, peers in common (the company too)
+ * without `cooccurrence`. */
 #ifndef DL_MODEL_FEATURES_H
 #define DL_MODEL_FEATURES_H
 
@@ -88,6 +89,24 @@ enum dl_self_column {
     /* Peers that stand in both windows. */
     DL_SELF_COMMON = DL_SELF_PAIR_FLAGS + 2 * DL_FLAG_LAGS, /* L(distinct ones) */
     DL_SELF_COMMON_RANK, /* 1/(1 + place of the newest in this window) */
+    /* From the longer history (base/between.h), seen from this side. */
+    DL_SELF_DISTINCT,                            /* [2] distinct peers an event, out and in */
+    DL_SELF_WAYS = DL_SELF_DISTINCT + 2,         /* L(peers between the two), each way */
+    DL_SELF_WAYS_NOW = DL_SELF_WAYS + DL_WAYS,   /* with both events at the query's timestamp */
+    DL_SELF_SHARED = DL_SELF_WAYS_NOW + DL_WAYS, /* L(peers), either direction */
+    DL_SELF_SHARED_RECENT,                       /* weighted by recency */
+    /* The candidate's side alone: the source's company among its sources, and
+     * its place after the source's newest destination in the order of a time
+     * before. */
+    DL_SELF_COMPANY,           /* L(sum) */
+    DL_SELF_COMPANY_MEAN,      /* L(mean) */
+    DL_SELF_COMPANY_SHARE,     /* share of its events */
+    DL_SELF_ORDER,             /* there is such a time */
+    DL_SELF_ORDER_NEXT,        /* it came next */
+    DL_SELF_ORDER_AFTER,       /* L(events after) */
+    DL_SELF_ORDER_BEFORE,      /* L(events before) */
+    DL_SELF_ORDER_SAME_SOURCE, /* both events had the same source */
+    DL_SELF_ORDER_SAME_AFTER,  /* and it came after */
     DL_SELF_COLUMNS
 };
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/between.h"
 #include "base/rng.h"
 
 #define STREAM_SHUFFLE 0x73687566666c65u /* keeps these draws apart from all others */
@@ -149,7 +150,7 @@ int dl_pass_init(struct dl_pass *pass, const struct dl_dataset *dataset, enum dl
     memset(pass, 0, sizeof *pass);
     pass->dataset = dataset;
     pass->ties = ties;
-    config.window = window;
+    config.window = window > DL_HISTORY ? window : DL_HISTORY;
     config.feature_count = dataset->feature_count;
     if (ties == DL_TIES_SHUFFLE && make_order(pass, seed) != DL_OK)
         return dl_error_set(error, DL_ERR_NOMEM, "out of memory");

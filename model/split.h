@@ -50,7 +50,8 @@ struct dl_pass {
     uint64_t absorbed; /* positions gone through */
 };
 
-/* `window`: interactions kept of each node. DL_OK, DL_ERR_NOMEM, DL_ERR_INVALID. */
+/* `window`: interactions kept of each node, at least DL_HISTORY. DL_OK, DL_ERR_NOMEM,
+ * DL_ERR_INVALID. */
 int dl_pass_init(struct dl_pass *pass, const struct dl_dataset *dataset, enum dl_ties ties,
                  uint64_t seed, uint32_t window, struct dl_error *error);
 void dl_pass_deinit(struct dl_pass *pass);

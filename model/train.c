@@ -38,7 +38,7 @@
 const struct dl_train_options dl_train_options_default = {
     .ties = DL_TIES_STREAM,
     .historical_share = 0.1,
-    .epochs = 10,
+    .epochs = 20,
     .positives = 8000,
     .batch = 100,
     .rate = 2e-3,

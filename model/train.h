@@ -39,7 +39,7 @@ struct dl_train_options {
     struct dl_progress progress;
 };
 
-/* stream, a tenth historical, 10 epochs of 8,000 in batches of 100, lr 2e-3 with a
+/* stream, a tenth historical, 20 epochs of 8,000 in batches of 100, lr 2e-3 with a
  * cosine down to a tenth, all of it unless nothing is better for 10: chosen on validation
  * (docs/EVALUATION.md). */
 extern const struct dl_train_options dl_train_options_default;

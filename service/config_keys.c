@@ -93,7 +93,8 @@ const struct dl_config_key dl_config_keys[] = {
 
     TEXT("store.path", store.path, "driftline.db", "--store", "The SQLite file of the state."),
     COUNT("store.window", store.window, "64", 1, 1024,
-          "Most recent interactions kept for each node (W). At least the model's."),
+          "Most recent interactions kept for each node (W). At least the model's; "
+          "fewer than 64 cost accuracy."),
     COUNT("store.nodes_max", store.nodes_max, "16M", 1, 4e9, "Nodes at most."),
     COUNT("store.pairs_max", store.pairs_max, "1M", 1024, 4e9,
           "Recent pairs remembered; the least recently used are forgotten. Rounded up to a power "

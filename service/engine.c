@@ -28,9 +28,10 @@ static uint32_t batch_capacity(const struct dl_config *config, uint32_t window, 
 {
     uint64_t capacity = config->predict.batch_events;
     if (scoring) {
-        uint64_t side = sizeof(struct dl_side) + sizeof(struct dl_pair_state) +
-                        (uint64_t)window * (sizeof(struct dl_interaction) +
-                                            config->store.features * sizeof(float));
+        uint64_t side =
+            sizeof(struct dl_side) + sizeof(struct dl_pair_state) + sizeof(struct dl_between) +
+            (uint64_t)window *
+                (sizeof(struct dl_interaction) + config->store.features * sizeof(float));
         uint64_t sides = config->predict.candidates_max + config->predict.quality_negatives + 4;
         uint64_t fit = QUERY_BYTES_MAX / (side * sides);
         if (fit < 1) fit = 1;

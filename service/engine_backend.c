@@ -44,7 +44,7 @@ static uint64_t query_bytes(const struct dl_engine *engine, uint64_t sides)
     const uint32_t encoding =
         engine->model ? dl_network_encoding_width(dl_model_get_network(engine->model)) : 0;
     return sides * (sizeof(struct dl_side) + sizeof(struct dl_pair_state) +
-                    (uint64_t)encoding * sizeof(float) +
+                    sizeof(struct dl_between) + (uint64_t)encoding * sizeof(float) +
                     (uint64_t)engine->window * (sizeof(struct dl_interaction) +
                                                 engine->config->store.features * sizeof(float)));
 }

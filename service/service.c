@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/between.h"
 #include "base/clock.h"
 #include "proto/record_codec.h"
 #include "service/http.h"
@@ -484,6 +485,12 @@ static int open_model(struct dl_service *service, struct dl_error *error)
     DL_INFO("model", "%s %s: window %u, width %u, %" PRIu64 " parameters, trained under %s",
             info->config.architecture, info->version, info->config.window, info->config.width,
             info->parameters, info->ties);
+    if (service->config->store.window < DL_HISTORY)
+        DL_WARN("model",
+                "store.window is %" PRIu64
+                ": models learn from the last %d interactions of a node, "
+                "so scores will be less good; use a new store with at least as many",
+                service->config->store.window, DL_HISTORY);
     if (strcmp(info->ties, "strict") == 0)
         DL_WARN("model", "it was trained under the tie policy strict; a live feed is `stream`");
     return DL_OK;

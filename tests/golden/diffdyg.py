@@ -91,6 +91,17 @@ def draw_pair(rng, kind, now, ordinal, events):
     return pair
 
 
+def draw_between(rng):
+    """What the two have in common in the longer history."""
+    order = int(rng.integers(-40, 40))
+    return {"ways": [int(x) for x in rng.integers(0, 9, 4)],
+            "ways_now": [int(x) for x in rng.integers(0, 5, 4)], "shared": int(rng.integers(0, 9)),
+            "shared_recent": float(numpy.float32(rng.random() * 3)),
+            "company": [float(numpy.float32(x)) for x in rng.random(3) * (9, 4, 1)],
+            "distinct": [float(numpy.float32(x)) for x in rng.random(2)],
+            "order": [int(rng.integers(0, 4)) > 0, order == 1, int(rng.integers(0, 2)), order]}
+
+
 def draw_query(rng, index, config):
     now, ordinal, events = 1000 + 37 * index, 20 + index, 500
     query = {"time": now, "ordinal": ordinal, "events": events, "snapshots": [],
@@ -102,6 +113,8 @@ def draw_query(rng, index, config):
     query["source"] = draw(2, False)
     query["candidates"] = [draw(node, node == 7) for node in (0, 1, 7, 3, 4)]
     query["pairs"] = [draw_pair(rng, kind, now, ordinal, events) for kind in (3, 1, 0, 2, 3)]
+    query["between"] = [draw_between(rng) for _ in query["pairs"]]
+    query["distinct"] = [float(numpy.float32(x)) for x in rng.random(2)]
     return query
 
 
@@ -191,6 +204,21 @@ def pair_columns(config, encoding, query, pair, way, own, other, other_node):
     common = set(own) & set(other) if config["cooccurrence"] else set()
     rank = 1 / (1 + min(own.index(peer) for peer in common)) if common else 0
     return columns + sum(directed, []) + flags + [L(len(common)), rank]
+
+
+def longer_columns(config, query, between, side):
+    forth, back, from_one, to_one = (0, 1, 2, 3) if side == 0 else (1, 0, 2, 3)
+    columns = list(query["distinct"] if side == 0 else between["distinct"])
+    peers = [L(between[key][way]) for key in ("ways", "ways_now")
+             for way in (forth, back, from_one, to_one)]
+    peers += [L(between["shared"]), between["shared_recent"]]
+    total, mean, share = between["company"]
+    peers += [L(total), L(mean), share] if side == 1 else [0, 0, 0]
+    columns += peers if config["cooccurrence"] else [0] * len(peers)
+    exists, following, same, order = between["order"]
+    if not (config["arrival_age"] and side == 1 and exists):
+        return columns + [0] * 6
+    return columns + [1, following, L(max(0, order)), L(max(0, -order)), same, same and order > 0]
 
 
 def token_columns(config, encoding, query, event, other_node):
@@ -391,7 +419,9 @@ def score(config, encoding, p, query, index):
     peers = [[event["peer"] for event in window] for window in windows]
     own = [torch.tensor([float(x) for x in node_columns(config, encoding, query, sides[s]) +
                          pair_columns(config, encoding, query, query["pairs"][index], s, peers[s],
-                                      peers[1 - s], sides[1 - s]["node"])]) for s in range(2)]
+                                      peers[1 - s], sides[1 - s]["node"]) +
+                         longer_columns(config, query, query["between"][index], s)])
+           for s in range(2)]
     if config["architecture"] == "diffdyg":
         return score_joint(config, encoding, p, query, sides, windows, peers, own)
     return score_two_stage(config, encoding, p, query, windows, own)
@@ -441,11 +471,15 @@ def query_tensors(index, query):
     pairs = [sum((pair[key] for key in keys), []) + [pair["flags_ordinal"]]
              for pair in query["pairs"]]
     name = f"query.{index}."
-    return {name + "scalars": numpy.array([[query["time"], query["ordinal"], query["events"]]], float),
+    return {name + "scalars": numpy.array([[query["time"], query["ordinal"], query["events"],
+                                             *query["distinct"]]], float),
             name + "snapshots": numpy.array(query["snapshots"], float),
             name + "sides": numpy.array([side_row(side) for side in sides], float),
             name + "events": numpy.array(events, float),
             name + "pairs": numpy.array(pairs, float),
+            name + "between": numpy.array(
+                [b["ways"] + b["ways_now"] + [b["shared"], b["shared_recent"]] + b["company"] +
+                 b["distinct"] + b["order"] for b in query["between"]], float),
             name + "labels": numpy.array([query["labels"]], float)}
 
 
@@ -456,7 +490,8 @@ def make(path, config, seed):
                 "feature_sd": [0.9] * features}
     queries = [draw_query(rng, i, config) for i in range(2)]
     own = len(node_columns(config, encoding, queries[0], queries[0]["source"])) + len(
-        pair_columns(config, encoding, queries[0], queries[0]["pairs"][0], 0, [], [], 0))
+        pair_columns(config, encoding, queries[0], queries[0]["pairs"][0], 0, [], [], 0)) + len(
+        longer_columns(config, queries[0], queries[0]["between"][0], 0))
     p = {}
     for name, (rows, columns) in parameter_shapes(config, own).items():
         if name == "time.frequency":

@@ -27,6 +27,7 @@ struct golden {
     struct dl_query queries[GOLDEN_QUERIES];
     struct dl_side candidates[GOLDEN_QUERIES][GOLDEN_CANDIDATES];
     struct dl_pair_state pairs[GOLDEN_QUERIES][GOLDEN_CANDIDATES];
+    struct dl_between between[GOLDEN_QUERIES][GOLDEN_CANDIDATES];
     struct dl_interaction *events[GOLDEN_QUERIES];
     float *features[GOLDEN_QUERIES];
     float labels[GOLDEN_QUERIES][GOLDEN_CANDIDATES];
@@ -94,14 +95,34 @@ static inline void golden_pair(const double *row, struct dl_pair_state *pair)
     pair->flags_ordinal = (uint32_t)row[14];
 }
 
+static inline void golden_between(const double *row, struct dl_between *between)
+{
+    for (int way = 0; way < DL_WAYS; way++) {
+        between->ways[way] = (uint16_t)row[way];
+        between->ways_now[way] = (uint16_t)row[DL_WAYS + way];
+    }
+    row += 2 * DL_WAYS;
+    between->shared = (uint16_t)row[0];
+    between->shared_recent = (float)row[1];
+    between->company = (float)row[2];
+    between->company_mean = (float)row[3];
+    between->company_share = (float)row[4];
+    between->distinct[DL_AS_SOURCE] = (float)row[5];
+    between->distinct[DL_AS_DESTINATION] = (float)row[6];
+    between->has_order = (uint8_t)row[7];
+    between->is_next = (uint8_t)row[8];
+    between->same_source = (uint8_t)row[9];
+    between->order = (int64_t)row[10];
+}
+
 static inline void golden_query(struct golden *golden, int q)
 {
-    static const char *const parts[] = {"scalars", "snapshots", "sides",
-                                        "events",  "pairs",     "labels"};
+    static const char *const parts[] = {"scalars", "snapshots", "sides",  "events",
+                                        "pairs",   "labels",    "between"};
     const uint32_t feature_count = golden->config.feature_count;
     struct dl_query *query = &golden->queries[q];
-    double *data[6];
-    for (int i = 0; i < 6; i++) {
+    double *data[7];
+    for (int i = 0; i < 7; i++) {
         char name[64];
         snprintf(name, sizeof name, "query.%d.%s", q, parts[i]);
         data[i] = golden_numbers(golden, name);
@@ -124,6 +145,8 @@ static inline void golden_query(struct golden *golden, int q)
     query->time = (int64_t)data[0][0];
     query->ordinal = (uint32_t)data[0][1];
     query->feed.events = (uint64_t)data[0][2];
+    query->between_source.distinct[DL_AS_SOURCE] = (float)data[0][3];
+    query->between_source.distinct[DL_AS_DESTINATION] = (float)data[0][4];
     query->feature_count = feature_count;
     for (int s = 0; s < DL_GROUP_RING; s++)
         query->feed.snapshots[s] = (struct dl_snapshot){.ordinal = (uint32_t)data[1][3 * s],
@@ -134,6 +157,7 @@ static inline void golden_query(struct golden *golden, int q)
     query->candidate_count = GOLDEN_CANDIDATES;
     query->candidates = golden->candidates[q];
     query->pairs = golden->pairs[q];
+    query->between = golden->between[q];
     for (int s = 0; s <= GOLDEN_CANDIDATES; s++) {
         struct dl_side *side = s == 0 ? &query->source : &query->candidates[s - 1];
         golden_side(data[2] + s * side_columns, side);
@@ -141,9 +165,10 @@ static inline void golden_query(struct golden *golden, int q)
         side->features = feature_count ? golden->features[q] + at * feature_count : NULL;
         at += side->window_count;
         if (s > 0) golden_pair(data[4] + (s - 1) * 15, &query->pairs[s - 1]);
+        if (s > 0) golden_between(data[6] + (s - 1) * 19, &query->between[s - 1]);
         if (s > 0) golden->labels[q][s - 1] = (float)data[5][s - 1];
     }
-    for (int i = 0; i < 6; i++) free(data[i]);
+    for (int i = 0; i < 7; i++) free(data[i]);
 }
 
 static inline void golden_open(struct golden *golden, const char *path)

@@ -24,7 +24,7 @@ THIRD_PARTY = {
     # demo has a broker of its own, replay a producer of its own
     r"librdkafka/.*": r"service/kafka_.*",
     r"nghttp2/.*": r"service/h2[a-z_0-9]*\.c",
-    r"microhttpd\.h": r"service/http.*",
+    r"microhttpd\.h": r"service/http.*|tests/fuzz/http_request\.c",
     r"gnutls/.*": r"service/http_tls\.c",
     r"yaml\.h": r"service/config_yaml\.c",
     r"yajl/.*": r"(proto|service)/[a-z_0-9]*json[a-z_0-9]*\.c|model/safetensors.*\.c",

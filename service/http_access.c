@@ -173,8 +173,13 @@ void dl_http_access_logout(struct dl_http_access *access, const char *cookies, c
 int dl_http_host_is_loopback(const char *host)
 {
     static const char suffix[] = ".localhost";
-    size_t length = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
-    size_t tail = sizeof suffix - 1;
+    const size_t tail = sizeof suffix - 1;
+    const char *colon = strrchr(host, ':');
+    size_t length = strlen(host);
+    if (colon && !strchr(colon, ']')) {
+        if (colon[1 + strspn(colon + 1, "0123456789")]) return 0;
+        length = (size_t)(colon - host);
+    }
     if (length == 9 && strncasecmp(host, "localhost", 9) == 0) return 1;
     if (length > tail && strncasecmp(host + length - tail, suffix, tail) == 0) return 1;
     if (length == 5 && strncmp(host, "[::1]", 5) == 0) return 1;

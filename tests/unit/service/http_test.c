@@ -483,7 +483,9 @@ Test(http, renewing_says_who_and_why)
 Test(http, a_rebound_name_is_refused)
 {
     static const char *const good[] = {"localhost:9464", "127.0.0.1:1", "[::1]:9", "x.localhost"};
-    static const char *const bad[] = {"evil.example", "127.0.0.1.evil.example", "localhost.evil"};
+    static const char *const bad[] = {"evil.example",        "127.0.0.1.evil.example",
+                                      "localhost.evil",      "[::1].evil.example",
+                                      "localhost:9464.evil", "[::1]:9st:1"};
     char request[256];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         snprintf(request, sizeof request,

@@ -122,6 +122,7 @@ struct dl_config {
         char *tls_cert, *tls_key, *tls_ca, *tokens_file;
         enum dl_plain_text plain_text;
         uint64_t connections_max, streams_max, message_bytes_max;
+        uint64_t calls_rate, calls_burst;
     } rpc;
     struct {
         char *listen; /* "" when it is off */

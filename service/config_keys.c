@@ -197,6 +197,12 @@ const struct dl_config_key dl_config_keys[] = {
           "Requests at one time on a connection."),
     COUNT("rpc.message_bytes_max", rpc.message_bytes_max, "4MiB", 1024, 268435456,
           "Largest request message."),
+    COUNT("rpc.calls_rate", rpc.calls_rate, "0", 0, 1000000,
+          "Calls a second that one client may begin, on all its connections; more are refused with "
+          "RESOURCE_EXHAUSTED and the time to wait. A client is its token, else its address. 0: no "
+          "limit."),
+    COUNT("rpc.calls_burst", rpc.calls_burst, "100", 1, 1000000,
+          "Calls that a client which was silent may begin at once, where rpc.calls_rate is set."),
 
     TEXT("http.listen", http.listen, "127.0.0.1:8080", "--http",
          "Address and port of dashboard, metrics and health; off for none."),

@@ -308,7 +308,7 @@ static void request_free(struct http_request *request)
 
 void http_request_release(struct http_request *request)
 {
-    if (!request->connection && !request->pending) request_free(request);
+    if (!request->connection && !request->pending && !request->held) request_free(request);
 }
 
 static void dispatch(struct http_request *request, const char *path, const char *method)

@@ -89,7 +89,9 @@ static void job_done(struct dl_backend_job *job, int status, const struct dl_err
     static const struct dl_error none = {""};
     struct http_request *request = request_of(job);
     settle(request);
+    request->held++;
     request->next(request, status, error ? error : &none, result);
+    request->held--;
     http_request_release(request);
 }
 

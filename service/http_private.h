@@ -53,6 +53,7 @@ struct http_request {
     /* the engine's part */
     struct dl_backend_job job;
     int pending;
+    int held; /* within `next`, which may ask again and be answered at once */
     http_next *next;
     struct dl_json json;
     char src[DL_NAME_BYTES_MAX], dst[DL_NAME_BYTES_MAX];

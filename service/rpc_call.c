@@ -55,13 +55,17 @@ static size_t status_headers(struct dl_rpc *rpc, enum dl_grpc_status status, con
 }
 
 static void send_trailers_only(struct dl_rpc_connection *connection, struct dl_h2_stream *stream,
-                               enum dl_grpc_status status, const char *message)
+                               enum dl_grpc_status status, const char *message, int64_t retry_ms)
 {
-    char number[4];
-    struct dl_h2_header headers[5] = {HEADER_TEXT(":status", "200"),
+    char number[4], wait[24];
+    struct dl_h2_header headers[6] = {HEADER_TEXT(":status", "200"),
                                       HEADER_TEXT("content-type", "application/grpc"),
                                       HEADER_TEXT("grpc-accept-encoding", "identity,deflate,gzip")};
     size_t count = 3 + status_headers(connection->rpc, status, message, number, headers + 3);
+    if (retry_ms > 0) { /* what the retry policies of stock clients go by */
+        snprintf(wait, sizeof(wait), "%lld", (long long)retry_ms);
+        headers[count++] = HEADER("grpc-retry-pushback-ms", dl_slice_text(wait));
+    }
     if (dl_h2_respond(connection->h2, stream, headers, count, 1) != DL_OK)
         dl_h2_reset(connection->h2, stream, DL_H2_INTERNAL_ERROR);
 }
@@ -69,10 +73,10 @@ static void send_trailers_only(struct dl_rpc_connection *connection, struct dl_h
 /* Refuses a request that did not become a call. */
 void dl_rpc_refuse(struct dl_rpc_connection *connection, struct dl_h2_stream *stream,
                    const struct dl_rpc_method *method, enum dl_grpc_status status,
-                   const char *message)
+                   const char *message, int64_t retry_ms)
 {
     dl_rpc_count_end(connection->rpc, method, status);
-    send_trailers_only(connection, stream, status, message);
+    send_trailers_only(connection, stream, status, message, retry_ms);
 }
 
 static int send_headers(struct dl_rpc_call *call)
@@ -106,7 +110,7 @@ static void finish(struct dl_rpc_call *call, enum dl_grpc_status status, const c
     dl_rpc_deadline_remove(connection->rpc, call);
     dl_rpc_count_end(connection->rpc, call->method, status);
     if (!call->headers_sent) {
-        send_trailers_only(connection, call->stream, status, message);
+        send_trailers_only(connection, call->stream, status, message, 0);
     } else if (status == DL_GRPC_OK && (!message || !message[0])) {
         static const struct dl_h2_header fine[] = {
             {{(const uint8_t *)"grpc-status", 11}, {(const uint8_t *)"0", 1}}};

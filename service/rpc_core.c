@@ -114,6 +114,11 @@ int dl_rpc_new(const struct dl_rpc_config *config, struct dl_rpc **result)
     rpc->config = *config;
     rpc->config.h2.server = 1;
     rpc->drain_until_ms = INT64_MAX;
+    if (config->calls_rate &&
+        dl_rpc_rate_new(config->calls_rate, config->calls_burst, &rpc->rate) != DL_OK) {
+        free(rpc);
+        return DL_ERR_NOMEM;
+    }
     *result = rpc;
     return DL_OK;
 }
@@ -123,6 +128,7 @@ void dl_rpc_free(struct dl_rpc *rpc)
     if (!rpc) return;
     DL_CHECK(!rpc->connections);
     free(rpc->heap);
+    dl_rpc_rate_free(rpc->rate);
     dl_buf_free(&rpc->scratch);
     free(rpc);
 }
@@ -289,8 +295,7 @@ int dl_rpc_connection_new(struct dl_rpc *rpc, void *io, const char *peer, int64_
     connection->rpc = rpc;
     connection->io = io;
     connection->opened_ms = connection->received_ms = connection->idle_since_ms = now_ms;
-    connection->rate_ms = now_ms;
-    connection->rate_tokens_milli = (int64_t)rpc->config.calls_burst * 1000;
+    connection->client = dl_rpc_rate_client(peer);
     snprintf(connection->peer, sizeof(connection->peer), "%s", peer);
     int status = dl_h2_new(&rpc->config.h2, &dl_rpc_h2_events, connection, now_ms, &connection->h2);
     if (status != DL_OK) {

@@ -16,7 +16,7 @@
  *
  * Bounds: connections, streams of a connection, header and message sizes, the
  * bytes of unfinished requests (a connection, all together), the queue of each
- * answering stream, calls a second, idle and stalled connections. What is
+ * answering stream, calls a second of a client, idle and stalled connections. What is
  * beyond a bound is refused with RESOURCE_EXHAUSTED or closed, and counted. */
 #ifndef DL_SERVICE_RPC_CORE_H
 #define DL_SERVICE_RPC_CORE_H
@@ -73,7 +73,7 @@ struct dl_rpc_config {
     size_t memory_bytes_max;            /* unfinished requests of all */
     uint32_t queue_messages_max;        /* of a server-streaming answer */
     size_t queue_bytes_max;
-    uint32_t calls_rate, calls_burst; /* a connection's calls a second; 0: no limit */
+    uint32_t calls_rate, calls_burst; /* a client's calls a second (rpc_rate.h); 0: no limit */
     int64_t handshake_ms;             /* until the client's SETTINGS have come */
     int64_t request_ms;               /* until a lone request message is complete */
     int64_t linger_ms;                /* for a finished answer that the client does not read */
@@ -81,8 +81,11 @@ struct dl_rpc_config {
     int64_t keepalive_timeout_ms;
     int64_t idle_ms; /* without calls, until the connection is closed; 0: never */
     /* Roles of a caller by its `authorization` header (empty: none sent). NULL:
-     * everybody has all. 0: unknown. Must not keep the slice. */
-    uint32_t (*authorize)(void *context, struct dl_slice authorization);
+     * everybody has all. 0: unknown. Must not keep the slice. May set *client,
+     * which is the address's number, to the caller's own. */
+    uint32_t (*authorize)(void *context, struct dl_slice authorization, uint64_t *client);
+    /* A connection's first call that its caller may not make, with the reason. May be NULL. */
+    void (*denied)(void *context, const char *peer, const char *why);
     void *authorize_context;
     /* A call got its status (that of the server: the client may hear another).
      * `method` is NULL for one that is not registered. May be NULL. */

@@ -5,6 +5,7 @@
 #define DL_SERVICE_RPC_CORE_PRIVATE_H
 
 #include "service/rpc_core.h"
+#include "service/rpc_rate.h"
 
 #define DL_RPC_METHODS_MAX 64
 #define DL_RPC_PEER_BYTES_MAX 64
@@ -22,7 +23,8 @@ struct dl_rpc {
     int draining;
     int64_t drain_until_ms;
     struct dl_rpc_stats stats;
-    struct dl_buf scratch; /* compression, status text */
+    struct dl_rpc_rate *rate; /* NULL: no limit */
+    struct dl_buf scratch;    /* compression, status text */
 };
 
 enum drain_step { DRAIN_NONE, DRAIN_NOTICE, DRAIN_CLOSED };
@@ -40,7 +42,8 @@ struct dl_rpc_connection {
     enum drain_step drain;
     int receiving; /* within dl_h2_receive: the caller takes what there is */
     int broken;    /* closed as soon as what there is was taken */
-    int64_t rate_tokens_milli, rate_ms;
+    int denied;    /* said so */
+    uint64_t client;
     char peer[DL_RPC_PEER_BYTES_MAX];
 };
 
@@ -87,10 +90,10 @@ void dl_rpc_count_end(struct dl_rpc *rpc, const struct dl_rpc_method *method,
 /* A plain HTTP answer to what is not gRPC at all. */
 void dl_rpc_answer_http(struct dl_rpc_connection *connection, struct dl_h2_stream *stream,
                         const char *http_status);
-/* Refuses a request that did not become a call. */
+/* Refuses a request that did not become a call. retry_ms: when to try again, 0: not said. */
 void dl_rpc_refuse(struct dl_rpc_connection *connection, struct dl_h2_stream *stream,
                    const struct dl_rpc_method *method, enum dl_grpc_status status,
-                   const char *message);
+                   const char *message, int64_t retry_ms);
 /* The handler hears of the end, once. */
 void dl_rpc_tell_closed(struct dl_rpc_call *call, enum dl_rpc_end end);
 /* Ends a call that its handler did not end. */

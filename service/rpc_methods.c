@@ -265,10 +265,19 @@ static void on_tick(void *context)
 /* ---- opening ------------------------------------------------------------------------------------
  */
 
-static uint32_t on_authorize(void *context, struct dl_slice authorization)
+static uint32_t on_authorize(void *context, struct dl_slice authorization, uint64_t *client)
 {
     const struct dl_rpc_methods *methods = context;
-    return methods->tokens ? dl_tokens_roles(methods->tokens, authorization) : DL_RPC_ALL;
+    if (!methods->tokens) return DL_RPC_ALL;
+    const struct dl_token *token = dl_tokens_find(methods->tokens, authorization);
+    if (token) memcpy(client, token->hash, sizeof(*client));
+    return token ? token->roles : 0;
+}
+
+static void on_denied(void *context, const char *peer, const char *why)
+{
+    (void)context;
+    DL_WARN("rpc", "%s: a call was refused: %s", peer, why);
 }
 
 static void free_methods(struct dl_rpc_methods *methods)
@@ -422,6 +431,8 @@ int dl_rpc_methods_open(uv_loop_t *loop, const struct dl_config *config,
         .context = methods,
     };
     options.rpc.connections_max = (uint32_t)config->rpc.connections_max;
+    options.rpc.calls_rate = (uint32_t)config->rpc.calls_rate;
+    options.rpc.calls_burst = (uint32_t)config->rpc.calls_burst;
     options.rpc.h2.streams_max = (uint32_t)config->rpc.streams_max;
     options.rpc.message_bytes_max = (size_t)config->rpc.message_bytes_max;
     if (options.rpc.connection_memory_bytes_max < 2 * options.rpc.message_bytes_max)
@@ -429,6 +440,7 @@ int dl_rpc_methods_open(uv_loop_t *loop, const struct dl_config *config,
     if (options.rpc.memory_bytes_max < 4 * options.rpc.message_bytes_max)
         options.rpc.memory_bytes_max = 4 * options.rpc.message_bytes_max;
     options.rpc.authorize = on_authorize;
+    options.rpc.denied = on_denied;
     options.rpc.authorize_context = methods;
     options.rpc.ended = on_ended;
     options.rpc.ended_context = methods;

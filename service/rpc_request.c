@@ -36,20 +36,6 @@ static void read_head(const struct dl_h2_header *headers, size_t count, struct r
     }
 }
 
-static int within_rate(struct dl_rpc_connection *connection)
-{
-    const struct dl_rpc_config *config = &connection->rpc->config;
-    int64_t full = (int64_t)config->calls_burst * 1000;
-    if (config->calls_rate == 0) return 1;
-    connection->rate_tokens_milli +=
-        (connection->rpc->now_ms - connection->rate_ms) * config->calls_rate;
-    connection->rate_ms = connection->rpc->now_ms;
-    if (connection->rate_tokens_milli > full) connection->rate_tokens_milli = full;
-    if (connection->rate_tokens_milli < 1000) return 0;
-    connection->rate_tokens_milli -= 1000;
-    return 1;
-}
-
 static struct dl_rpc_call *call_new(struct dl_rpc_connection *connection,
                                     struct dl_h2_stream *stream, const struct dl_rpc_method *method)
 {
@@ -72,13 +58,48 @@ static struct dl_rpc_call *call_new(struct dl_rpc_connection *connection,
     return call;
 }
 
+/* Who calls, and whether he may. */
+static enum dl_grpc_status check_caller(struct dl_rpc_connection *connection,
+                                        struct dl_slice authorization,
+                                        const struct dl_rpc_method *method, int64_t *retry_ms,
+                                        struct dl_error *error)
+{
+    struct dl_rpc *rpc = connection->rpc;
+    uint64_t client = connection->client;
+    uint32_t roles = DL_RPC_ALL;
+    enum dl_grpc_status status = DL_GRPC_OK;
+    if (method->roles == 0) return DL_GRPC_OK; /* health: also for those who were too eager */
+    if (rpc->config.authorize)
+        roles = rpc->config.authorize(rpc->config.authorize_context, authorization, &client);
+    /* Unknown tokens count as well, by address: that also slows down guessing. */
+    *retry_ms = rpc->rate ? dl_rpc_rate_take(rpc->rate, client, rpc->now_ms) : 0;
+    if (*retry_ms > 0) {
+        dl_error_set(error, 0, "more than %u calls a second (rpc.calls_rate); try again in %lld ms",
+                     rpc->config.calls_rate, (long long)*retry_ms);
+        return DL_GRPC_RESOURCE_EXHAUSTED;
+    }
+    if (roles == 0) {
+        dl_error_set(error, 0, "%s",
+                     authorization.size ? "the bearer token is not known"
+                                        : "a bearer token is needed");
+        status = DL_GRPC_UNAUTHENTICATED;
+    } else if (!(roles & method->roles)) {
+        dl_error_set(error, 0, "the token's roles do not allow %s", method->path);
+        status = DL_GRPC_PERMISSION_DENIED;
+    }
+    if (status != DL_GRPC_OK && !connection->denied && rpc->config.denied)
+        rpc->config.denied(rpc->config.authorize_context, connection->peer, error->text);
+    connection->denied |= status != DL_GRPC_OK;
+    return status;
+}
+
 /* Everything that may be wrong with the headers, in the order in which a
  * client should hear of it. Returns the status, DL_GRPC_OK if nothing is. */
 static enum dl_grpc_status check_head(struct dl_rpc_connection *connection,
                                       const struct request_head *head,
                                       const struct dl_rpc_method **method,
                                       enum dl_grpc_encoding *encoding, int64_t *timeout_ns,
-                                      struct dl_error *error)
+                                      int64_t *retry_ms, struct dl_error *error)
 {
     struct dl_rpc *rpc = connection->rpc;
     int path_shown = head->path.size < 200 ? (int)head->path.size : 200;
@@ -88,24 +109,9 @@ static enum dl_grpc_status check_head(struct dl_rpc_connection *connection,
         dl_error_set(error, 0, "unknown method %.*s", path_shown, (const char *)head->path.data);
         return DL_GRPC_UNIMPLEMENTED;
     }
-    if (rpc->config.authorize && (*method)->roles) {
-        uint32_t roles = rpc->config.authorize(rpc->config.authorize_context, head->authorization);
-        if (roles == 0) {
-            dl_error_set(error, 0, "%s",
-                         head->authorization.size ? "the bearer token is not known"
-                                                  : "a bearer token is needed");
-            return DL_GRPC_UNAUTHENTICATED;
-        }
-        if (!(roles & (*method)->roles)) {
-            dl_error_set(error, 0, "the token's roles do not allow %s", (*method)->path);
-            return DL_GRPC_PERMISSION_DENIED;
-        }
-    }
-    if (!within_rate(connection)) {
-        dl_error_set(error, 0, "more than %u calls a second on one connection",
-                     rpc->config.calls_rate);
-        return DL_GRPC_RESOURCE_EXHAUSTED;
-    }
+    enum dl_grpc_status status =
+        check_caller(connection, head->authorization, *method, retry_ms, error);
+    if (status != DL_GRPC_OK) return status;
     if (dl_grpc_encoding_parse(head->encoding, encoding) != DL_OK) {
         dl_error_set(error, 0, "grpc-encoding %.*s is not supported; use identity, gzip or deflate",
                      head->encoding.size < 32 ? (int)head->encoding.size : 32,
@@ -127,11 +133,11 @@ static void on_headers(void *context, struct dl_h2_stream *stream,
     struct request_head head;
     const struct dl_rpc_method *method;
     enum dl_grpc_encoding encoding = DL_GRPC_IDENTITY;
-    int64_t timeout_ns;
+    int64_t timeout_ns, retry_ms = 0;
     struct dl_error error = {""};
     if (flags & DL_H2_TOO_LARGE) {
         dl_rpc_refuse(connection, stream, NULL, DL_GRPC_RESOURCE_EXHAUSTED,
-                      "the request's headers are larger than the limit");
+                      "the request's headers are larger than the limit", 0);
         return;
     }
     read_head(headers, count, &head);
@@ -146,18 +152,18 @@ static void on_headers(void *context, struct dl_h2_stream *stream,
     }
     if (type == 2) {
         dl_rpc_refuse(connection, stream, NULL, DL_GRPC_UNIMPLEMENTED,
-                      "only application/grpc and application/grpc+proto are supported");
+                      "only application/grpc and application/grpc+proto are supported", 0);
         return;
     }
     enum dl_grpc_status status =
-        check_head(connection, &head, &method, &encoding, &timeout_ns, &error);
+        check_head(connection, &head, &method, &encoding, &timeout_ns, &retry_ms, &error);
     if (status != DL_GRPC_OK) {
-        dl_rpc_refuse(connection, stream, method, status, error.text);
+        dl_rpc_refuse(connection, stream, method, status, error.text, retry_ms);
         return;
     }
     struct dl_rpc_call *call = call_new(connection, stream, method);
     if (!call) {
-        dl_rpc_refuse(connection, stream, method, DL_GRPC_RESOURCE_EXHAUSTED, "out of memory");
+        dl_rpc_refuse(connection, stream, method, DL_GRPC_RESOURCE_EXHAUSTED, "out of memory", 0);
         return;
     }
     call->reader.encoding = encoding;

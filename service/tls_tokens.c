@@ -186,9 +186,3 @@ const struct dl_token *dl_tokens_find(const struct dl_tokens *tokens, struct dl_
     SHA256(authorization.data + size, authorization.size - size, hash);
     return dl_tokens_find_hash(tokens, hash);
 }
-
-uint32_t dl_tokens_roles(const struct dl_tokens *tokens, struct dl_slice authorization)
-{
-    const struct dl_token *token = dl_tokens_find(tokens, authorization);
-    return token ? token->roles : 0;
-}

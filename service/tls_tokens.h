@@ -37,10 +37,8 @@ int dl_tokens_parse(struct dl_slice text, const char *name, struct dl_tokens **t
 void dl_tokens_free(struct dl_tokens *tokens);
 uint32_t dl_tokens_count(const struct dl_tokens *tokens);
 
-/* Roles (enum dl_rpc_role) of an authorization header's value, "Bearer TOKEN".
- * 0: not known. */
-uint32_t dl_tokens_roles(const struct dl_tokens *tokens, struct dl_slice authorization);
-/* The token of such a header, or with a hash; NULL: not known. Borrowed. */
+/* The token of an authorization header's value, "Bearer TOKEN", or with a hash; NULL: not known.
+ * Borrowed. */
 const struct dl_token *dl_tokens_find(const struct dl_tokens *tokens,
                                       struct dl_slice authorization);
 const struct dl_token *dl_tokens_find_hash(const struct dl_tokens *tokens,

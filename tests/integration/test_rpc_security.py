@@ -1,5 +1,6 @@
 """TLS, client certificates and bearer tokens, with the stock client and ours."""
 import socket
+import ssl
 import subprocess
 
 import grpc
@@ -123,6 +124,44 @@ def test_our_client_over_tls(certs, tls_server, mtls_server, run):
     assert "diffdyg" in answer.stdout
 
 
+def lines_of(server, word=" warn "):
+    server.stop()
+    return [line for line in server.errors.splitlines() if word in line]
+
+
+@pytest.mark.parametrize("client, ca, says", [("expired", "ca", "expired"), ("stranger", "ca", "certificate"),
+                                              (None, "ca", "certificate"), ("client", "foreign", "ca")])
+def test_a_refused_certificate_is_one_line_in_the_log(certs, client, ca, says):
+    server = Server(*tls_flags(certs, "--set", f"rpc.tls_ca={certs}/ca.pem"))
+    host, port = server.address.split(":")
+    with socket.create_connection((host, int(port)), 5) as plain:
+        context = ssl.create_default_context(cafile=str(certs / f"{ca}.pem"))
+        context.set_alpn_protocols(["h2"])
+        if client:
+            context.load_cert_chain(certs / f"{client}.pem", certs / f"{client}.key")
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            with context.wrap_socket(plain, server_hostname="localhost") as secure:
+                secure.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+                while secure.recv(4096):  # the refusal of TLS 1.3 comes after the handshake
+                    pass
+                raise ConnectionError("closed")
+    assert ask(server.address, credentials(certs, "client"))
+    lines = lines_of(server)
+    assert len(lines) == 1 and says in lines[0].lower() and "127.0.0.1:" in lines[0], server.errors
+
+
+def test_plain_text_on_the_tls_port_is_one_line_in_the_log(certs):
+    server = Server(*tls_flags(certs))
+    host, port = server.address.split(":")
+    with socket.create_connection((host, int(port)), 5) as plain:
+        plain.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+        while plain.recv(4096):
+            pass
+    assert ask(server.address, credentials(certs))
+    lines = lines_of(server)
+    assert len(lines) == 1 and "127.0.0.1:" in lines[0], server.errors
+
+
 def test_start_errors_name_the_file(certs):
     for flags, word in ((tls_flags(certs)[:2] + ("--set", f"rpc.tls_key={certs}/client.key"), "mismatch"),
                         (("--set", "rpc.tls_cert=/nothing.pem", "--set", "rpc.tls_key=/nothing.key"), "/nothing"),
@@ -165,6 +204,61 @@ def test_tokens_and_roles(token_server):
         assert stub.Forget(S.ForgetRequest(node="a"), metadata=bearer(ALL)).found
         # Load balancers have no token.
         assert pb.health_grpc.HealthStub(channel).Check(pb.health.HealthCheckRequest()).status == 1
+
+
+def test_refused_tokens_are_one_line_of_a_connection_and_never_told(tmp_path):
+    (tmp_path / "tokens").write_text(f"{READ} read\n")
+    server = Server("--set", f"rpc.tokens_file={tmp_path}/tokens")
+    with grpc.insecure_channel(server.address) as channel:
+        stub = pb.service_grpc.LinkPredictionStub(channel)
+        for _ in range(20):
+            assert code_of(stub.GetModel, S.GetModelRequest(), metadata=bearer("w" * 32))[0] == \
+                grpc.StatusCode.UNAUTHENTICATED
+        assert stub.GetModel(S.GetModelRequest(), metadata=bearer(READ))
+    lines = lines_of(server)
+    assert len(lines) == 1 and "token is not known" in lines[0], server.errors
+    assert "w" * 32 not in server.errors and READ not in server.errors
+
+
+def test_calls_a_second_of_a_client(tmp_path):
+    """By token over all its connections; others are not touched, health is free."""
+    (tmp_path / "tokens").write_text(f"{READ} read\n{ALL} all\n")
+    server = Server("--set", f"rpc.tokens_file={tmp_path}/tokens", "--set", "rpc.calls_rate=2",
+                    "--set", "rpc.calls_burst=5")
+
+    def channel(number):
+        return grpc.insecure_channel(server.address, options=[("grpc.use_local_subchannel_pool", 1),
+                                                              ("number", number)])
+    answered, refusals = 0, []
+    with channel(1) as one, channel(2) as two:
+        stubs_ = [pb.service_grpc.LinkPredictionStub(c) for c in (one, two)]
+        for i in range(20):
+            try:
+                stubs_[i % 2].GetModel(S.GetModelRequest(), metadata=bearer(READ))
+                answered += 1
+            except grpc.RpcError as error:
+                refusals.append(error)
+        assert 5 <= answered < 20
+        for error in refusals:
+            assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "rpc.calls_rate" in error.details()
+            assert 1 <= int(dict(error.trailing_metadata())["grpc-retry-pushback-ms"]) <= 500
+        assert stubs_[0].GetModel(S.GetModelRequest(), metadata=bearer(ALL))
+        health = pb.health_grpc.HealthStub(one)
+        assert all(health.Check(pb.health.HealthCheckRequest()).status == 1 for _ in range(20))
+    server.stop()
+
+
+def test_without_tokens_a_client_is_its_address():
+    server = Server("--set", "rpc.calls_rate=1", "--set", "rpc.calls_burst=3")
+    codes = []
+    for _ in range(6):  # a connection each
+        try:
+            ask(server.address, None)
+            codes.append(None)
+        except grpc.RpcError as error:
+            codes.append(error.code())
+    assert codes[:3] == [None] * 3 and grpc.StatusCode.RESOURCE_EXHAUSTED in codes[3:]
+    server.stop()
 
 
 def test_our_client_sends_its_token(token_server, run, tmp_path):

@@ -265,9 +265,19 @@ Test(rpc, unfinished_requests_are_bounded_together)
     cr_assert_lt(refused, CALLS);
 }
 
-static uint32_t roles_of(void *context, struct dl_slice authorization)
+static uint32_t roles_of(void *context, struct dl_slice authorization, uint64_t *client)
 {
+    *client = authorization.size;
     return dl_slice_equal(authorization, dl_slice_text("Bearer secret")) ? *(uint32_t *)context : 0;
+}
+
+static int denied;
+static void on_denied(void *context, const char *peer, const char *why)
+{
+    (void)context;
+    cr_assert_str_eq(peer, "test");
+    cr_assert_not(strstr(why, "secret"));
+    denied++;
 }
 
 Test(rpc, roles_decide)
@@ -276,6 +286,7 @@ Test(rpc, roles_decide)
     uint32_t roles = DL_RPC_READ;
     pair.config.authorize = roles_of;
     pair.config.authorize_context = &roles;
+    pair.config.denied = on_denied;
     pair_open(&pair);
     pair_call(&pair, "/t.T/Unary", "x", 0, &heard);
     pair_pump(&pair);
@@ -291,6 +302,7 @@ Test(rpc, roles_decide)
     pair_call(&pair, "/t.T/Both", "x", 0, &heard);
     pair_pump(&pair);
     cr_assert_eq(heard.status, DL_GRPC_OK, "open to all");
+    cr_assert_eq(denied, 1, "said once, not for each call");
 }
 
 Test(rpc, calls_a_second_are_limited)
@@ -304,6 +316,10 @@ Test(rpc, calls_a_second_are_limited)
         pair_pump(&pair);
         cr_assert_eq(heard.status, i < 5 ? DL_GRPC_OK : DL_GRPC_RESOURCE_EXHAUSTED);
     }
+    cr_assert(strstr(heard.text, "try again in 100 ms"), "%s", heard.text);
+    pair_call(&pair, "/t.T/Both", "x", 0, &heard);
+    pair_pump(&pair);
+    cr_assert_eq(heard.status, DL_GRPC_OK, "what is open to all is not counted");
     pair_pass(&pair, 100);
     pair_call(&pair, "/t.T/Unary", "x", 0, &heard);
     pair_pump(&pair);

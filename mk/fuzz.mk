@@ -22,7 +22,7 @@ FUZZ_CFLAGS := -std=c11 -g -O1 -fno-omit-frame-pointer -fsanitize=address,undefi
 FUZZ_LENGTH_safetensors := 65536
 FUZZ_LENGTH_graph_page := 8192
 # Long enough for a few requests or streams; more only makes them slow.
-FUZZ_LENGTH_http_request := 1024
+FUZZ_LENGTH_http_request := 512
 FUZZ_LENGTH_h2_server := 1024
 FUZZ_LENGTH_grpc_frame := 1024
 FUZZ_ARGS    = -runs=$(RUNS) -print_final_stats=1 -timeout=10 -rss_limit_mb=1024 -max_len=$(or $(FUZZ_LENGTH_$1),4096) \

@@ -1,14 +1,16 @@
 /* The HTTP side as a hostile client sees it, without sockets: libmicrohttpd's
  * functions that the server uses are defined here, and call it as the library
- * would. The input is a list of requests, each
+ * would. The first byte picks a server, one that asks for tokens or one that
+ * does not; what follows is a list of requests, each
  *
- *   how       1 byte: what the engine does, chunks, whether the client stays
- *   head      "METHOD /path?arguments\nName: value\n...", up to an empty line
- *   body      a byte that says how long
+ *   how       1 byte: what the engine does, whether the client stays
+ *   head      "METHOD /path?arguments\nName: value\n...", up to an empty line;
+ *             "Cookie: @" stands for the cookie that was set last
+ *   body      if `how` says so: a byte that says how long, then its bytes
  *
  * Checked for every answer: one of the codes that are documented, the security
- * headers, JSON where it says so, no guarded page for a foreign Host, no
- * renewal for a foreign page; and in the end nothing is left. */
+ * headers, JSON where it says so, no guarded page for a foreign Host or without
+ * a token, no renewal for a foreign page; and in the end nothing is left. */
 #include <arpa/inet.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,6 +24,7 @@
 #include "proto/json_scan.h"
 #include "service/http_private.h"
 
+#define TOKEN "0123456789abcdef"
 #define FIELDS_MAX 16
 #define OPEN_MAX 8
 #define BODY_BYTES_MAX (2 * HTTP_BODY_BYTES_MAX)
@@ -31,6 +34,8 @@ enum { ENGINE_LATER = 1, ENGINE_REFUSES = 2, CLIENT_LEAVES = 4, HAS_BODY = 8, EN
 /* ---- what stands for libmicrohttpd ----------------------------------------------- */
 
 struct MHD_Daemon {
+    int asks_for_tokens;
+    union MHD_DaemonInfo info;
     MHD_AccessHandlerCallback handler;
     void *handler_context;
     MHD_RequestCompletedCallback completed;
@@ -53,6 +58,7 @@ struct field {
 };
 
 struct MHD_Connection {
+    const struct MHD_Daemon *daemon;
     int open, suspended, resumed;
     void *request;
     struct MHD_Response *response;
@@ -62,7 +68,9 @@ struct MHD_Connection {
     uint32_t header_count, argument_count;
 };
 
-static struct MHD_Daemon daemon_;
+static struct MHD_Daemon daemons[2]; /* without tokens, with */
+static uint32_t daemon_count;
+static char cookie[256]; /* set last */
 static struct MHD_Connection connections[OPEN_MAX];
 
 struct MHD_Daemon *MHD_start_daemon(unsigned flags, uint16_t port, MHD_AcceptPolicyCallback accept,
@@ -72,13 +80,16 @@ struct MHD_Daemon *MHD_start_daemon(unsigned flags, uint16_t port, MHD_AcceptPol
     va_list list;
     enum MHD_OPTION option;
     (void)flags, (void)port, (void)accept, (void)accept_context;
-    daemon_.handler = handler;
-    daemon_.handler_context = handler_context;
+    DL_CHECK(daemon_count < 2);
+    struct MHD_Daemon *daemon = &daemons[daemon_count];
+    daemon->asks_for_tokens = (int)daemon_count++;
+    daemon->handler = handler;
+    daemon->handler_context = handler_context;
     va_start(list, handler_context);
     while ((option = va_arg(list, enum MHD_OPTION)) != MHD_OPTION_END) {
         if (option == MHD_OPTION_NOTIFY_COMPLETED) {
-            daemon_.completed = va_arg(list, MHD_RequestCompletedCallback);
-            daemon_.completed_context = va_arg(list, void *);
+            daemon->completed = va_arg(list, MHD_RequestCompletedCallback);
+            daemon->completed_context = va_arg(list, void *);
         } else if (option == MHD_OPTION_EXTERNAL_LOGGER) {
             (void)va_arg(list, void *);
             (void)va_arg(list, void *);
@@ -89,8 +100,8 @@ struct MHD_Daemon *MHD_start_daemon(unsigned flags, uint16_t port, MHD_AcceptPol
         }
     }
     va_end(list);
-    DL_CHECK(daemon_.completed);
-    return &daemon_;
+    DL_CHECK(daemon->completed);
+    return daemon;
 }
 
 void MHD_stop_daemon(struct MHD_Daemon *daemon)
@@ -113,12 +124,18 @@ enum MHD_Result MHD_get_timeout(struct MHD_Daemon *daemon, MHD_UNSIGNED_LONG_LON
 const union MHD_DaemonInfo *MHD_get_daemon_info(struct MHD_Daemon *daemon,
                                                 enum MHD_DaemonInfoType type, ...)
 {
-    static union MHD_DaemonInfo info;
-    static int ends[2];
-    (void)daemon, (void)type;
-    if (!info.epoll_fd) DL_CHECK(pipe(ends) == 0);
-    info.epoll_fd = ends[0];
-    return &info;
+    int ends[2]; /* nothing ever comes */
+    (void)type;
+    DL_CHECK(pipe(ends) == 0);
+    daemon->info.epoll_fd = ends[0];
+    return &daemon->info;
+}
+
+const union MHD_ConnectionInfo *MHD_get_connection_info(struct MHD_Connection *connection,
+                                                        enum MHD_ConnectionInfoType type, ...)
+{
+    DL_CHECK(connection->open && type == MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    return NULL;
 }
 
 void MHD_suspend_connection(struct MHD_Connection *connection)
@@ -204,6 +221,10 @@ enum MHD_Result MHD_add_response_header(struct MHD_Response *response, const cha
     DL_CHECK(!strpbrk(name, "\r\n") && !strpbrk(value, "\r\n"));
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         response->security_headers += strcmp(name, wanted[i]) == 0;
+    if (strcmp(name, "Set-Cookie") == 0) {
+        DL_CHECK(strstr(value, "; HttpOnly") && strstr(value, "; SameSite=Strict"));
+        snprintf(cookie, sizeof cookie, "%.*s", (int)strcspn(value, ";"), value);
+    }
     if (strcmp(name, "Content-Type") == 0) response->is_json = strcmp(value, http_json_type) == 0;
     return MHD_YES;
 }
@@ -231,10 +252,19 @@ static int is_this_machine(const char *host)
     return strncmp(name, "127.", 4) == 0 && strspn(name, "0123456789.") == size;
 }
 
+static int is_for_readers(const char *path)
+{
+    static const char *const free_for_all[] = {"/api/session", "/api/login", "/api/logout"};
+    for (size_t i = 0; i < sizeof free_for_all / sizeof *free_for_all; i++)
+        if (strcmp(path, free_for_all[i]) == 0) return 0;
+    return strcmp(path, "/metrics") == 0 || strncmp(path, "/api/", 5) == 0;
+}
+
 enum MHD_Result MHD_queue_response(struct MHD_Connection *connection, unsigned code,
                                    struct MHD_Response *response)
 {
-    static const unsigned codes[] = {200, 304, 400, 403, 404, 405, 409, 413, 415, 500, 501, 503};
+    static const unsigned codes[] = {200, 304, 400, 401, 403, 404, 405,
+                                     409, 413, 415, 500, 501, 503};
     const char *host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Host");
     struct dl_error error;
     int known = 0;
@@ -248,6 +278,12 @@ enum MHD_Result MHD_queue_response(struct MHD_Connection *connection, unsigned c
                  DL_OK);
     if (code == 200 && strncmp(connection->path, "/api/", 5) == 0 && host)
         DL_CHECK(is_this_machine(host));
+    if (code == 200 && connection->daemon->asks_for_tokens && is_for_readers(connection->path)) {
+        const char *token =
+            MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Authorization");
+        const char *session = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Cookie");
+        DL_CHECK(token ? strstr(token, TOKEN) != NULL : session && cookie[0]);
+    }
     connection->response = response;
     response->references++;
     return MHD_YES;
@@ -396,9 +432,10 @@ static int drift(void *context, const struct dl_backend_drift_request *request,
     return take_job(job, dl_slice_of(engine.name, engine.name_size), answer_drift, error);
 }
 
-static int renew(void *context, struct dl_backend_job *job, struct dl_error *error)
+static int renew(void *context, const struct dl_backend_renew_request *request,
+                 struct dl_backend_job *job, struct dl_error *error)
 {
-    (void)context;
+    (void)context, (void)request;
     engine.renewed++;
     return take_job(job, (struct dl_slice){0}, answer_renewed, error);
 }
@@ -517,6 +554,7 @@ static void parse_head(struct MHD_Connection *connection, struct dl_slice head)
         if (!value) continue;
         *value++ = 0;
         while (*value == ' ') value++;
+        if (strcmp(value, "@") == 0) value = cookie;
         connection->headers[connection->header_count++] =
             (struct field){name, value, strlen(value)};
     }
@@ -524,14 +562,15 @@ static void parse_head(struct MHD_Connection *connection, struct dl_slice head)
 
 static enum MHD_Result call(struct MHD_Connection *connection, const char *upload, size_t *size)
 {
-    return daemon_.handler(daemon_.handler_context, connection, connection->path,
-                           connection->method, "HTTP/1.1", upload, size, &connection->request);
+    return connection->daemon->handler(connection->daemon->handler_context, connection,
+                                       connection->path, connection->method, "HTTP/1.1", upload,
+                                       size, &connection->request);
 }
 
 static void complete(struct MHD_Connection *connection)
 {
-    daemon_.completed(daemon_.completed_context, connection, &connection->request,
-                      MHD_REQUEST_TERMINATED_COMPLETED_OK);
+    connection->daemon->completed(connection->daemon->completed_context, connection,
+                                  &connection->request, MHD_REQUEST_TERMINATED_COMPLETED_OK);
     if (connection->response) MHD_destroy_response(connection->response);
     connection->open = 0;
 }
@@ -572,24 +611,26 @@ static void advance_all(void)
 }
 
 /* 1 if the head and the body were taken. */
-static int send_body(struct MHD_Connection *connection, size_t size)
+static int send_body(struct MHD_Connection *connection, struct dl_slice body)
 {
-    static const char bytes[BODY_BYTES_MAX];
-    while (size > 0) {
-        size_t chunk = size < 1000 ? size : 1000, left = chunk;
-        if (call(connection, bytes, &left) != MHD_YES) return 0;
+    while (body.size > 0) {
+        size_t chunk = body.size < 1000 ? body.size : 1000, left = chunk;
+        if (call(connection, (const char *)body.data, &left) != MHD_YES) return 0;
         if (left == chunk) return connection->response != NULL;
-        size -= chunk - left;
+        body.data += chunk - left;
+        body.size -= chunk - left;
     }
     return 1;
 }
 
-static void begin(struct MHD_Connection *connection, struct dl_slice head, size_t body_size)
+static void begin(struct MHD_Connection *connection, struct dl_slice head, struct dl_slice body,
+                  const struct MHD_Daemon *daemon)
 {
     size_t none = 0;
     uint32_t renewed = engine.renewed;
     memset(connection, 0, offsetof(struct MHD_Connection, text));
     connection->header_count = connection->argument_count = 0;
+    connection->daemon = daemon;
     connection->open = 1;
     parse_head(connection, head);
     /* Takes ten times as long as all else, so it is not asked for often. */
@@ -597,7 +638,7 @@ static void begin(struct MHD_Connection *connection, struct dl_slice head, size_
     const char *host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "host");
     const char *origin = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "origin");
     const char *type = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "content-type");
-    if (call(connection, NULL, &none) != MHD_YES || !send_body(connection, body_size)) {
+    if (call(connection, NULL, &none) != MHD_YES || !send_body(connection, body)) {
         complete(connection);
         return;
     }
@@ -612,35 +653,70 @@ static void begin(struct MHD_Connection *connection, struct dl_slice head, size_
                  strcmp(origin + strlen(origin) - strlen(host), host) == 0);
 }
 
-static struct dl_http *http_open(void)
+static struct dl_http *http_open(uv_loop_t *loop, const char *tokens_file)
 {
-    static uv_loop_t loop;
     static struct dl_service_metrics service;
     static struct dl_metrics *metrics;
     struct dl_http *http;
     struct dl_error error;
-    DL_CHECK(uv_loop_init(&loop) == 0);
-    DL_CHECK(dl_metrics_new(&metrics) == DL_OK);
-    DL_CHECK(dl_service_metrics_init(metrics, &service, &error) == DL_OK);
+    if (!metrics) {
+        DL_CHECK(dl_metrics_new(&metrics) == DL_OK);
+        DL_CHECK(dl_service_metrics_init(metrics, &service, &error) == DL_OK);
+    }
     struct dl_http_options options = {.listen = "127.0.0.1:0",
+                                      .tokens_file = tokens_file,
+                                      .tokens_key = "tokens",
                                       .listeners_max = 2,
                                       .backend = &backend,
                                       .metrics = metrics,
                                       .service = &service,
                                       .time_unit = DL_TIME_MS,
                                       .version = "0"};
-    DL_CHECK(dl_http_open(&loop, &options, &http, &error) == DL_OK);
+    DL_CHECK(dl_http_open(loop, &options, &http, &error) == DL_OK);
     for (int i = 1; i < 5; i++)
         dl_history_sample(dl_http_history(http), i * 1000000, i * INT64_C(1000000000));
     return http;
 }
 
+static struct dl_http *servers[2];
+static struct dl_backend_listener *listeners[2];
+
+static void open_servers(void)
+{
+    static uv_loop_t loop;
+    char path[] = "/tmp/driftline-fuzz-XXXXXX";
+    static const char text[] = TOKEN " read,subscribe # reader\nadmin" TOKEN " all\n";
+    int fd = mkstemp(path);
+    DL_CHECK(fd >= 0 && write(fd, text, sizeof text - 1) == sizeof text - 1);
+    DL_CHECK(uv_loop_init(&loop) == 0);
+    for (int i = 0; i < 2; i++) {
+        servers[i] = http_open(&loop, i ? path : "");
+        listeners[i] = engine.listener;
+    }
+    close(fd);
+    unlink(path);
+}
+
+static struct dl_slice take_slice(const uint8_t **data, size_t *size, size_t count)
+{
+    struct dl_slice taken = {*data, count < *size ? count : *size};
+    *data += taken.size;
+    *size -= taken.size;
+    return taken;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct dl_http *http;
-    if (!http) http = http_open();
+    static const uint8_t zeros[BODY_BYTES_MAX];
+    if (!servers[0]) open_servers();
+    if (size == 0) return 0;
+    const int which = *data++ & 1;
+    struct dl_http *http = servers[which];
+    size--;
     engine.name_size = 0;
+    engine.listener = listeners[which];
+    cookie[0] = 0;
     while (size > 1) {
         struct MHD_Connection *connection = connections;
         while (connection < connections + OPEN_MAX && connection->open) connection++;
@@ -648,16 +724,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         engine.how = *data++;
         size--;
         const uint8_t *end = memmem(data, size, "\n\n", 2);
-        struct dl_slice head = {data, end ? (size_t)(end - data) : size};
-        size_t used = end ? head.size + 2 : size, body_size = 0;
-        data += used;
-        size -= used;
+        struct dl_slice body = {0},
+                        head = take_slice(&data, &size, end ? (size_t)(end - data) : size);
+        take_slice(&data, &size, 2);
         if (engine.how & HAS_BODY && size > 0) {
-            body_size = *data++ * (BODY_BYTES_MAX / 255u);
-            size--;
+            size_t count = take_slice(&data, &size, 1).data[0];
+            body = count < 255 ? take_slice(&data, &size, count) : dl_slice_of(zeros, sizeof zeros);
         }
         if (head.size >= sizeof connection->text) break;
-        begin(connection, head, body_size);
+        begin(connection, head, body, &daemons[which]);
         if (engine.how & CLIENT_LEAVES && connection->open) complete(connection);
         if (engine.how & ENGINE_WORKS) work();
         if (http->listeners > 0) publish(http);

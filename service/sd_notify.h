@@ -1,6 +1,6 @@
 /* Tells systemd how the service does: sd_notify(3)'s protocol, one datagram a
  * message to the socket that NOTIFY_SOCKET names. Without it every call does
- * nothing. Why not libsystemd: docs/decisions/0011-own-sd-notify.md.
+ * nothing. Why not libsystemd: docs/decisions/0012-own-sd-notify.md.
  *
  * Loop's thread. What cannot be sent is lost: systemd then acts on its
  * time-outs. */

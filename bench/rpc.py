@@ -121,7 +121,9 @@ def main():
             print(f"  {server.name:24} {statistics.median(server.cpu_rates):8.0f} calls a CPU second "
                   f"({min(server.cpu_rates):.0f} to {max(server.cpu_rates):.0f}), "
                   f"{statistics.median(server.rates):.0f} a second")
-        latency(servers[2], load_core, a.seconds)
+        print("latency at half of each one's own capacity:")
+        for server in (servers[0], servers[2], servers[3]):
+            latency(server, load_core, a.seconds)
         rate = {server.name: statistics.median(server.cpu_rates) for server in servers}
         bare, nghttpd = rate["bare nghttp2 echo"], rate["nghttpd, 100-byte file"]
         best = rate["driftline GetModel"]
@@ -143,7 +145,7 @@ def latency(server, core, seconds):
         subprocess.run(command, capture_output=True, check=True)
         times = sorted(int(line.split()[2]) for line in open(log.name))
     at = lambda q: times[min(len(times) - 1, int(q * len(times)))]
-    print(f"  latency at half load ({len(times) / max(seconds, 3):.0f} calls/s): p50 {at(.5)} us, p99 {at(.99)} us, "
+    print(f"  {server.name:24} {len(times) / max(seconds, 3):8.0f} calls/s: p50 {at(.5)} us, p99 {at(.99)} us, "
           f"p99.9 {at(.999)} us")
 
 

@@ -27,9 +27,10 @@ struct job {
     struct dl_query **queries;
     float **logits;
     struct dl_attention **attention; /* explain only */
-    struct name *names;              /* score: src and dst of each pair; top_k: each candidate */
-    uint8_t *origins;                /* top_k: (candidates) */
-    uint32_t count;                  /* pairs, or candidates */
+    struct name *names; /* score: src and dst of each pair; top_k: the unknown candidates */
+    uint32_t known;     /* top_k: candidates before them */
+    uint8_t *origins;   /* top_k: (candidates) */
+    uint32_t count;     /* pairs, or candidates */
     uint32_t k;
     struct name node;
     uint64_t seq;
@@ -274,6 +275,7 @@ static void finish_top_k(struct job *job)
     struct dl_error error = {"out of memory for candidates"};
     const struct dl_query *query = job->queries[0];
     const struct dl_model *model = job->scoring.model;
+    uint32_t places[DL_ENGINE_TOP_MAX];
     struct dl_candidate *best = calloc(job->k, sizeof *best);
     if (!best) {
         job->job->done(job->job, DL_ERR_NOMEM, &error, NULL);
@@ -287,10 +289,35 @@ static void finish_top_k(struct job *job)
                        .scored = query->candidate_count,
                        .candidates = best,
                        .model_version = dl_slice_text(dl_model_get_info(model)->version)}};
-    result.prediction.candidate_count =
-        dl_engine_rank(job->engine, model, query, job->logits[0], job->origins, job->k, best);
+    result.prediction.candidate_count = dl_engine_rank(job->engine, model, query, job->logits[0],
+                                                       job->origins, job->k, best, places);
+    for (uint32_t i = 0; i < result.prediction.candidate_count; i++)
+        if (places[i] >= job->known)
+            best[i].node = name_of(job, job->names[places[i] - job->known]);
     job->job->done(job->job, DL_OK, NULL, &result);
     free(best);
+}
+
+/* Names that the store does not have, each once: the names of a job are the
+ * list, `slots` finds them (index + 1). */
+struct unknown {
+    uint32_t count;
+    uint16_t slots[2 * DL_BACKEND_CANDIDATES_MAX];
+};
+
+static void keep_unknown(struct job *job, struct unknown *unknown, struct dl_slice node,
+                         struct dl_slice name)
+{
+    uint64_t hash = 0xcbf29ce484222325; /* FNV-1a */
+    if (dl_slice_equal(name, node)) return;
+    for (size_t i = 0; i < name.size; i++) hash = (hash ^ name.data[i]) * 0x100000001b3;
+    uint32_t at = (uint32_t)(hash >> 32) % (2 * DL_BACKEND_CANDIDATES_MAX);
+    while (unknown->slots[at]) {
+        if (dl_slice_equal(name_of(job, job->names[unknown->slots[at] - 1]), name)) return;
+        at = (at + 1) % (2 * DL_BACKEND_CANDIDATES_MAX);
+    }
+    job->names[unknown->count++] = keep_name(job, name);
+    unknown->slots[at] = (uint16_t)unknown->count;
 }
 
 static int top_k(void *context, const struct dl_backend_top_k_request *request,
@@ -314,26 +341,31 @@ static int top_k(void *context, const struct dl_backend_top_k_request *request,
             dl_candidates_draw(engine->graph, DL_NODE_NONE, config->source.bipartite, drawn, set);
     else
         status = dl_candidates_begin(set, request->candidate_count);
-    /* A candidate that the store does not know has no name there to be told by. */
+    struct unknown unknown = {0};
+    if (status == DL_OK && request->candidate_count > 0) {
+        job->names = calloc(request->candidate_count, sizeof *job->names);
+        if (!job->names) goto no_memory;
+    }
     for (uint32_t i = 0; status == DL_OK && i < request->candidate_count; i++) {
         uint32_t candidate = find_node(engine, request->candidates[i], 1);
-        if (candidate == DL_NODE_NONE) {
-            free_job(job);
-            return dl_error_set(error, DL_ERR_NOT_FOUND,
-                                "candidate \"%.*s\" was never seen in the feed; leave it out, or "
-                                "ask Score, which also takes unknown nodes",
-                                (int)request->candidates[i].size, request->candidates[i].data);
-        }
-        if (candidate != node) status = dl_candidates_add(set, candidate);
+        if (candidate == DL_NODE_NONE)
+            keep_unknown(job, &unknown, request->node, request->candidates[i]);
+        else if (candidate != node)
+            status = dl_candidates_add(set, candidate);
     }
     struct dl_query *query =
         status == DL_OK ? add_query(job, node, query_time(engine, request->has_time, request->time))
                         : NULL;
-    job->origins = malloc(set->count + 1);
+    job->known = set->count;
+    job->origins = malloc(set->count + unknown.count + 1);
     if (!query || !job->origins || job->text.failed) goto no_memory;
     for (uint32_t i = 0; i < set->count; i++) {
         job->origins[i] = set->origins[i];
         if (dl_query_add(query, engine->graph, set->nodes[i]) != DL_OK) goto no_memory;
+    }
+    for (uint32_t i = 0; i < unknown.count; i++) {
+        job->origins[set->count + i] = DL_FROM_CALLER;
+        if (dl_query_add(query, engine->graph, DL_NODE_NONE) != DL_OK) goto no_memory;
     }
     return submit(job, error);
 no_memory:

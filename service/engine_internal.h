@@ -188,10 +188,13 @@ struct dl_slice dl_engine_version(const struct dl_engine *engine);
 /* 1 and the attention of an item that was sampled, else 0. */
 int dl_engine_attention(const struct dl_engine *engine, const struct item *item,
                         struct dl_watch_attention *attention);
-/* The best top_k (at most 1,000) of a query scored by `model`, best first; returns how many. */
+#define DL_ENGINE_TOP_MAX 1000
+/* The best top_k (at most DL_ENGINE_TOP_MAX) of a query scored by `model`, best
+ * first, and their places in the query; returns how many. A node that the
+ * dictionary does not know has no name. */
 uint32_t dl_engine_rank(const struct dl_engine *engine, const struct dl_model *model,
                         const struct dl_query *query, const float *logits, const uint8_t *origins,
-                        uint32_t top_k, struct dl_candidate *best);
+                        uint32_t top_k, struct dl_candidate *best, uint32_t *places);
 
 /* engine_alerts.c */
 void dl_engine_on_alert(void *context, const struct dl_alert *alert);

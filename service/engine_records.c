@@ -87,46 +87,47 @@ static void build_prediction(struct dl_engine *engine, const struct item *item,
                                          .scored = query->candidate_count,
                                          .candidates = best,
                                          .model_version = dl_engine_version(engine)};
+    uint32_t places[DL_ENGINE_TOP_MAX];
     prediction->candidate_count =
         dl_engine_rank(engine, engine->model, query, b->logits[pending->query],
-                       b->bytes.data + pending->origins_at, top_k, best);
+                       b->bytes.data + pending->origins_at, top_k, best, places);
     dl_engine_set_position(engine, item, &prediction->position);
 }
 
 uint32_t dl_engine_rank(const struct dl_engine *engine, const struct dl_model *model,
                         const struct dl_query *query, const float *logits, const uint8_t *origins,
-                        uint32_t top_k, struct dl_candidate *best)
+                        uint32_t top_k, struct dl_candidate *best, uint32_t *places)
 {
-    uint32_t order[1000], kept = 0;
-    DL_CHECK(top_k <= 1000);
+    uint32_t kept = 0;
+    DL_CHECK(top_k <= DL_ENGINE_TOP_MAX);
     /* The odds are likelihood ratios against a random destination, so they add up. */
     double odds_sum = 0, largest = -INFINITY;
     for (uint32_t i = 0; i < query->candidate_count; i++) {
         if (logits[i] > largest) largest = logits[i];
         uint32_t at = kept < top_k ? kept++ : top_k;
         if (at == top_k) {
-            if (logits[i] <= logits[order[top_k - 1]]) continue;
+            if (logits[i] <= logits[places[top_k - 1]]) continue;
             at = top_k - 1;
         }
-        while (at > 0 && logits[order[at - 1]] < logits[i]) {
-            order[at] = order[at - 1];
+        while (at > 0 && logits[places[at - 1]] < logits[i]) {
+            places[at] = places[at - 1];
             at--;
         }
-        order[at] = i;
+        places[at] = i;
     }
     double scale = dl_model_get_info(model)->calibration.scale;
     for (uint32_t i = 0; i < query->candidate_count; i++)
         odds_sum += exp(scale * (logits[i] - largest));
     for (uint32_t k = 0; k < kept; k++) {
-        const struct dl_side *side = &query->candidates[order[k]];
-        const struct dl_pair_state *pair = &query->pairs[order[k]];
-        best[k] =
-            (struct dl_candidate){.node = name_of(engine, side->node),
-                                  .probability = dl_model_probability(model, logits[order[k]]),
-                                  .share = exp(scale * (logits[order[k]] - largest)) / odds_sum,
-                                  .origin = origins[order[k]],
-                                  .history = side->state.events,
-                                  .pair_history = pair->count[0] + pair->count[1]};
+        const struct dl_side *side = &query->candidates[places[k]];
+        const struct dl_pair_state *pair = &query->pairs[places[k]];
+        best[k] = (struct dl_candidate){
+            .node = side->node == DL_NODE_NONE ? (struct dl_slice){0} : name_of(engine, side->node),
+            .probability = dl_model_probability(model, logits[places[k]]),
+            .share = exp(scale * (logits[places[k]] - largest)) / odds_sum,
+            .origin = origins[places[k]],
+            .history = side->state.events,
+            .pair_history = pair->count[0] + pair->count[1]};
     }
     return kept;
 }

@@ -180,8 +180,8 @@ static void on_headers(void *context, struct dl_h2_stream *stream,
     if (method->begin) method->begin(method->context, call);
     if (flags & DL_H2_LAST) {
         if (!method->client_streaming) {
-            dl_rpc_end_callf(call, DL_GRPC_INTERNAL, "%s needs a request message, none was sent",
-                             method->path);
+            dl_rpc_end_callf(call, DL_GRPC_UNIMPLEMENTED,
+                             "%s needs a request message, none was sent", method->path);
             return;
         }
         call->half_closed = call->half_closed_told = 1;
@@ -222,11 +222,13 @@ static void read_messages(struct dl_rpc_call *call, struct dl_slice *bytes)
             dl_rpc_end_call(call, DL_RPC_CANCELLED, code, error.text);
             break;
         }
-        if (call->messages++ > 0 && !method->client_streaming) {
-            dl_rpc_end_callf(call, DL_GRPC_INTERNAL, "%s takes one request message, more were sent",
-                             method->path);
+        /* Also of those that are answered at once, if both came together. */
+        if (!method->client_streaming && (call->messages > 0 || bytes->size > 0)) {
+            dl_rpc_end_callf(call, DL_GRPC_UNIMPLEMENTED,
+                             "%s takes one request message, more were sent", method->path);
             break;
         }
+        call->messages++;
         call->connection->rpc->stats.messages_in++;
         method->message(method->context, call, message);
     }
@@ -242,8 +244,8 @@ static void tell_half_closed(struct dl_rpc_call *call)
     }
     if (!call->method->client_streaming) {
         if (call->messages == 0)
-            dl_rpc_end_callf(call, DL_GRPC_INTERNAL, "%s needs a request message, none was sent",
-                             call->method->path);
+            dl_rpc_end_callf(call, DL_GRPC_UNIMPLEMENTED,
+                             "%s needs a request message, none was sent", call->method->path);
         return;
     }
     call->half_closed_told = 1;

@@ -146,10 +146,8 @@ const plain = {
   async invalid_argument({ api }) {
     await expectCode(unary(api, 'Score', {}), grpc.status.INVALID_ARGUMENT, 'pairs');
   },
-  async not_found({ api, health }) {
+  async not_found({ health }) {
     await expectCode(unary(health, 'Check', { service: 'other' }), grpc.status.NOT_FOUND, 'no such service');
-    await expectCode(unary(api, 'TopK', { node: 'n000019', candidates: ['never seen'] }),
-      grpc.status.NOT_FOUND, 'never seen');
   },
   async unimplemented({ api }) {
     const same = (bytes) => bytes;

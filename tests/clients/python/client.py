@@ -140,8 +140,6 @@ class Plain:
         health = health_pb2_grpc.HealthStub(channel)
         expect_code(lambda: health.Check(H.HealthCheckRequest(service="other"), timeout=PATIENT_S),
                     Code.NOT_FOUND, "no such service")
-        unknown = S.TopKRequest(node="n000019", candidates=["never seen"])
-        expect_code(lambda: api.TopK(unknown, timeout=PATIENT_S), Code.NOT_FOUND, "never seen")
 
     def unimplemented(self, api, channel):
         call = channel.unary_unary(f"/{SERVICE}/Nothing")

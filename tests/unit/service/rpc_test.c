@@ -238,8 +238,8 @@ Test(rpc, one_message_methods_take_exactly_one)
     dl_rpc_client_send(call, dl_slice_text("1"));
     dl_rpc_client_send(call, dl_slice_text("2"));
     pair_pump(&pair);
-    cr_assert_eq(none.status, DL_GRPC_INTERNAL);
-    cr_assert_eq(two.status, DL_GRPC_INTERNAL);
+    cr_assert_eq(none.status, DL_GRPC_UNIMPLEMENTED);
+    cr_assert_eq(two.status, DL_GRPC_UNIMPLEMENTED);
 }
 
 Test(rpc, unfinished_requests_are_bounded_together)

@@ -1,4 +1,5 @@
-/* Differential attention, forward and backward, one sequence at a time. */
+/* Differential attention, forward and backward, one sequence at a time. Maps are
+ * kept transposed: a column belongs to a query, row j holds its share of key j. */
 #include <math.h>
 #include <string.h>
 
@@ -48,12 +49,12 @@ static void observe(const dl_real *mix, uint32_t n, size_t row, uint32_t head, u
                          ? attention->received_by_head + ((size_t)layer * heads + head) * tokens +
                                observed->first
                          : NULL;
-    for (uint32_t i = 0; i < n; i++, mix += row) {
+    for (uint32_t i = 0; i < n; i++, mix++) { /* query i; key j is a row further down */
         double sum = 0, entropy = 0;
-        for (uint32_t j = 0; j < n; j++) sum += fabs((double)mix[j]);
+        for (uint32_t j = 0; j < n; j++) sum += fabs((double)mix[j * row]);
         for (uint32_t j = 0; j < n; j++) {
             /* Two maps that cancel to nothing attend to nothing in particular. */
-            share[j] = sum > 0 ? fabs((double)mix[j]) / sum : 1.0 / n;
+            share[j] = sum > 0 ? fabs((double)mix[j * row]) / sum : 1.0 / n;
             if (share[j] > 0) entropy -= share[j] * log(share[j]);
             if (received) received[j] += (float)(share[j] * each);
             if (by_head) by_head[j] += (float)(share[j] * each * heads);
@@ -94,8 +95,8 @@ void dl_attention_forward(const struct dl_kernels *kernels, const struct dl_atte
         for (size_t m = 0; m < shape->maps; m++) {
             const dl_real *q = qkv + m * all + h * width, *k = q + shape->maps * all;
             dl_real *a = a1 + m * n * row;
-            kernels->pack_transposed(width, n, k, shape->row, scratch->packed);
-            multiply(kernels, n, row, width, q, shape->row, 1, scratch->packed, DL_PANEL,
+            kernels->pack_transposed(width, n, q, shape->row, scratch->packed);
+            multiply(kernels, n, row, width, k, shape->row, 1, scratch->packed, DL_PANEL,
                      DL_PANEL * width, a, row);
             kernels->softmax(n, n, scale, a, row);
         }
@@ -104,7 +105,7 @@ void dl_attention_forward(const struct dl_kernels *kernels, const struct dl_atte
             kernels->difference(n, row, lambda, a1, a1 + n * row, mix, row);
         }
         if (observed) observe(mix, n, row, (uint32_t)h, shape->heads, observed, layer);
-        multiply(kernels, n, width, n, mix, row, 1, qkv + 2 * shape->maps * all + h * width,
+        multiply(kernels, n, width, n, mix, 1, row, qkv + 2 * shape->maps * all + h * width,
                  shape->row, DL_PANEL, out + h * width, all);
     }
 }
@@ -132,20 +133,20 @@ dl_real dl_attention_backward(const struct dl_kernels *kernels,
             kernels->difference(n, row, lambda, a1, a1 + n * row, scratch->mix, row);
             mix = scratch->mix;
         }
-        multiply(kernels, n, width, n, mix, 1, row, dout + h * width, all, DL_PANEL,
+        multiply(kernels, n, width, n, mix, row, 1, dout + h * width, all, DL_PANEL,
                  dqkv + v_at + h * width, shape->row);
-        kernels->pack_transposed(width, n, qkv + v_at + h * width, shape->row, scratch->packed);
-        multiply(kernels, n, row, width, dout + h * width, all, 1, scratch->packed, DL_PANEL,
-                 DL_PANEL * width, dm, row);
+        kernels->pack_transposed(width, n, dout + h * width, all, scratch->packed);
+        multiply(kernels, n, row, width, qkv + v_at + h * width, shape->row, 1, scratch->packed,
+                 DL_PANEL, DL_PANEL * width, dm, row);
         for (size_t m = 0; m < shape->maps; m++) {
             const size_t q_at = m * all + h * width, k_at = q_at + shape->maps * all;
             dl_real *ds = scratch->d[1 + m];
-            dl_real sum = kernels->softmax_backward(n, row, m == 0 ? scale : -lambda * scale,
+            dl_real sum = kernels->softmax_backward(n, n, m == 0 ? scale : -lambda * scale,
                                                     a1 + m * n * row, dm, ds, row);
             if (m == 1) dlambda -= sum;
-            multiply(kernels, n, width, n, ds, row, 1, qkv + k_at, shape->row, DL_PANEL,
+            multiply(kernels, n, width, n, ds, 1, row, qkv + k_at, shape->row, DL_PANEL,
                      dqkv + q_at, shape->row);
-            multiply(kernels, n, width, n, ds, 1, row, qkv + q_at, shape->row, DL_PANEL,
+            multiply(kernels, n, width, n, ds, row, 1, qkv + q_at, shape->row, DL_PANEL,
                      dqkv + k_at, shape->row);
         }
     }

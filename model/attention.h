@@ -17,7 +17,7 @@ struct dl_attention_shape {
     uint32_t row; /* (2 maps + 1) · heads · width */
 };
 
-/* Row length of a map over n tokens; the padding is 0. */
+/* Row length of a map over n tokens. */
 static inline size_t dl_attention_row(size_t n)
 {
     return dl_padded(n);

@@ -75,24 +75,26 @@ static inline size_t dl_packed_size(size_t k, size_t n)
  * rows: source (k, n) with row length `row`; transposed: source (n, k). */
 typedef void dl_pack_fn(size_t k, size_t n, const dl_real *source, size_t row, dl_real *packed);
 
-/* Rows of a softmax and of what goes with it are padded to whole vectors. */
+/* Rows of attention maps are padded to whole vectors; what is in the padding is
+ * finite, and of no use. */
 #define DL_PAD 8
 static inline size_t dl_padded(size_t n)
 {
     return (n + DL_PAD - 1) / DL_PAD * DL_PAD;
 }
 
-/* x (rows, n; row length `row` ≥ dl_padded(n)) = softmax(scale · x) by row, in
- * place; the padding is read, ignored and set to 0. n > 0. */
-typedef void dl_softmax_fn(size_t rows, size_t n, dl_real scale, dl_real *x, size_t row);
+/* x (n, columns; row length `row` ≥ dl_padded(columns)) = softmax(scale · x) down
+ * each column, in place. Down, so that vectors hold columns and nothing has to
+ * be gathered across one. */
+typedef void dl_softmax_fn(size_t n, size_t columns, dl_real scale, dl_real *x, size_t row);
 
 /* out = a1 − λ · a2, all (rows, n) with row length `row`; out may be a1. */
 typedef void dl_difference_fn(size_t rows, size_t n, dl_real lambda, const dl_real *a1,
                               const dl_real *a2, dl_real *out, size_t row);
 
-/* Through a row-wise softmax A: dS = scale · A ∘ (dA − (dA·A)), where dA·A is
- * the row's dot product. Returns the sum over rows of dA·A. ds may be da. */
-typedef dl_real dl_softmax_backward_fn(size_t rows, size_t n, dl_real scale, const dl_real *a,
+/* Through that softmax A: dS = scale · A ∘ (dA − (dA·A)), where dA·A is the
+ * column's dot product. Returns the sum over columns of dA·A. ds may be da. */
+typedef dl_real dl_softmax_backward_fn(size_t n, size_t columns, dl_real scale, const dl_real *a,
                                        const dl_real *da, dl_real *ds, size_t row);
 
 /* y = x · r · scale ∘ gain, r = 1/√(mean(x²) + ε), by row of n; gain NULL is

@@ -63,17 +63,16 @@ static void pack_transposed(size_t k, size_t n, const dl_real *source, size_t ro
     }
 }
 
-static void softmax(size_t rows, size_t n, dl_real scale, dl_real *x, size_t row)
+static void softmax(size_t n, size_t columns, dl_real scale, dl_real *x, size_t row)
 {
-    for (size_t i = 0; i < rows; i++, x += row) {
-        dl_real top = x[0], sum = 0;
-        for (size_t j = 1; j < n; j++) top = x[j] > top ? x[j] : top;
-        for (size_t j = 0; j < n; j++) {
-            x[j] = DL_REAL_FN(exp)(scale * (x[j] - top));
-            sum += x[j];
+    for (size_t j = 0; j < columns; j++) {
+        dl_real *at = x + j, top = n > 0 ? at[0] : 0, sum = 0;
+        for (size_t i = 1; i < n; i++) top = at[i * row] > top ? at[i * row] : top;
+        for (size_t i = 0; i < n; i++) {
+            at[i * row] = DL_REAL_FN(exp)(scale * (at[i * row] - top));
+            sum += at[i * row];
         }
-        for (size_t j = 0; j < n; j++) x[j] /= sum;
-        for (size_t j = n; j < dl_padded(n); j++) x[j] = 0;
+        for (size_t i = 0; i < n; i++) at[i * row] /= sum;
     }
 }
 
@@ -85,15 +84,14 @@ static void difference(size_t rows, size_t n, dl_real lambda, const dl_real *a1,
             out[i * row + j] = a1[i * row + j] - lambda * a2[i * row + j];
 }
 
-static dl_real softmax_backward(size_t rows, size_t n, dl_real scale, const dl_real *a,
+static dl_real softmax_backward(size_t n, size_t columns, dl_real scale, const dl_real *a,
                                 const dl_real *da, dl_real *ds, size_t row)
 {
     dl_real total = 0;
-    for (size_t i = 0; i < rows; i++) {
-        const dl_real *ai = a + i * row, *di = da + i * row;
+    for (size_t j = 0; j < columns; j++) {
         dl_real dot = 0;
-        for (size_t j = 0; j < n; j++) dot += ai[j] * di[j];
-        for (size_t j = 0; j < n; j++) ds[i * row + j] = scale * ai[j] * (di[j] - dot);
+        for (size_t i = j; i < n * row; i += row) dot += a[i] * da[i];
+        for (size_t i = j; i < n * row; i += row) ds[i] = scale * a[i] * (da[i] - dot);
         total += dot;
     }
     return total;

@@ -6,7 +6,8 @@ DEBS := gcc make pkg-config python3 protobuf-compiler protobuf-c-compiler \
   libmicrohttpd-dev libssl-dev libyaml-dev libyajl-dev zlib1g-dev \
   libcurl4-openssl-dev libgnutls28-dev
 DEBS_TEST  := libcriterion-dev python3-pytest python3-grpcio python3-grpc-tools \
-  python3-numpy python3-confluent-kafka clang-format
+  python3-numpy python3-confluent-kafka clang-format \
+  gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 DEBS_KAFKA := $(if $(shell command -v java),,openjdk-17-jre-headless) \
   $(if $(shell command -v mvn),,maven)
 

@@ -11,10 +11,15 @@
 #else
 #define HAVE_X86 0
 #endif
+#if defined(__aarch64__) && !defined(DL_REAL_DOUBLE)
+#define HAVE_NEON 1
+#else
+#define HAVE_NEON 0
+#endif
 
-enum { TIER_C, TIER_AVX2, TIER_AVX512, TIERS };
+enum { TIER_C, TIER_AVX2, TIER_AVX512, TIER_NEON, TIERS };
 
-const char *const dl_kernels_names[] = {"c", "avx2", "avx512", NULL};
+const char *const dl_kernels_names[] = {"c", "avx2", "avx512", "neon", NULL};
 
 static struct dl_kernels tables[TIERS];
 static int present[TIERS];
@@ -38,6 +43,11 @@ static void fill_tables(void)
         dl_kernels_fill_avx512(&tables[TIER_AVX512]);
         present[TIER_AVX512] = 1;
     }
+#endif
+#if HAVE_NEON /* every such processor has it */
+    tables[TIER_NEON] = tables[TIER_C];
+    dl_kernels_fill_neon(&tables[TIER_NEON]);
+    present[TIER_NEON] = 1;
 #endif
 }
 
@@ -70,5 +80,5 @@ int dl_kernels_choose(const struct dl_kernels **kernels, struct dl_error *error)
         return DL_OK;
     }
     return dl_error_set(error, DL_ERR_INVALID,
-                        "DRIFTLINE_KERNELS=%.32s: unknown tier; use c, avx2 or avx512", name);
+                        "DRIFTLINE_KERNELS=%.32s: unknown tier; use c, avx2, avx512 or neon", name);
 }

@@ -157,7 +157,7 @@ typedef void dl_adamw_fn(size_t n, const struct dl_adamw_step *step, const dl_re
                          dl_real *m, dl_real *v, dl_real *x);
 
 struct dl_kernels {
-    const char *name; /* "c", "avx2", "avx512" */
+    const char *name; /* "c", "avx2", "avx512", "neon" */
     dl_gemm_fn *gemm;
     dl_pack_fn *pack_rows, *pack_transposed;
     dl_softmax_fn *softmax;
@@ -178,7 +178,7 @@ struct dl_kernels {
 };
 
 /* The best tier of this processor, or the one that the environment variable
- * DRIFTLINE_KERNELS names ("c", "avx2", "avx512"). DL_ERR_INVALID for an
+ * DRIFTLINE_KERNELS names ("c", "avx2", "avx512", "neon"). DL_ERR_INVALID for an
  * unknown name, DL_ERR_UNSUPPORTED for a tier that this processor or build
  * lacks. Thread: any. */
 int dl_kernels_choose(const struct dl_kernels **kernels, struct dl_error *error);
@@ -191,5 +191,6 @@ extern const char *const dl_kernels_names[];
 void dl_kernels_fill_c(struct dl_kernels *kernels);
 void dl_kernels_fill_avx2(struct dl_kernels *kernels);
 void dl_kernels_fill_avx512(struct dl_kernels *kernels);
+void dl_kernels_fill_neon(struct dl_kernels *kernels);
 
 #endif

@@ -490,7 +490,8 @@ Test(kernels, are_chosen_by_the_environment)
     cr_expect_str_eq(kernels->name, "c");
     setenv("DRIFTLINE_KERNELS", "mmx", 1);
     cr_expect_eq(dl_kernels_choose(&kernels, &error), DL_ERR_INVALID);
-    cr_expect_str_eq(error.text, "DRIFTLINE_KERNELS=mmx: unknown tier; use c, avx2 or avx512");
+    cr_expect_str_eq(error.text,
+                     "DRIFTLINE_KERNELS=mmx: unknown tier; use c, avx2, avx512 or neon");
     unsetenv("DRIFTLINE_KERNELS");
     cr_assert_eq(dl_kernels_choose(&kernels, &error), DL_OK);
     cr_expect_eq(dl_kernels_named(kernels->name), kernels);

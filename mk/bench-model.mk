@@ -30,3 +30,10 @@ $(OUT)/bench/topk: $(OUT)/obj/bench/topk.o $(OUT)/obj/bench/peak_avx2.o $(LINK_s
 bench-topk: $(OUT)/bench/topk ## 1,000 candidates of a node, encodings cached, beside the joint model
 	$(Q)taskset -c $(BENCH_CORE) $(OUT)/bench/topk 32 64 500
 	$(Q)taskset -c $(BENCH_CORE) $(OUT)/bench/topk 8 32
+
+$(OUT)/bench/growth: $(OUT)/obj/bench/growth.o $(OUT)/obj/bench/peak_avx2.o $(LINK_model)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(PKG_LIBS)
+.PHONY: bench-growth
+bench-growth: $(OUT)/bench/growth ## cost by window, width and number of candidates
+	$(Q)taskset -c $(BENCH_CORE) $(OUT)/bench/growth

@@ -60,7 +60,7 @@ class Server:
         self.cpu_rates.append(calls / (self.cpu_seconds() - before))
 
     def load(self, core, seconds):
-        command = ["taskset", "-c", str(core), "h2load", "-t1", f"-c{CLIENTS}", f"-m{STREAMS}", f"-D{seconds}",
+        command = ["taskset", "-c", str(core), "h2load", "-t1", f"-c{CLIENTS}", f"-m{STREAMS}", f"-D{seconds:g}",
                    "-d", self.body.name, "-H", "content-type: application/grpc",
                    "-H", "te: trailers", f"http://{self.address}{self.path}"]
         text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -139,7 +139,7 @@ def latency(server, core, seconds):
     with tempfile.NamedTemporaryFile() as log:
         half = statistics.median(server.rates) / 2
         command = ["taskset", "-c", str(core), "h2load", "-t1", f"-c{CLIENTS}", "-m4", f"--rps={half / CLIENTS}",
-                   f"-D{max(seconds, 3)}", f"--log-file={log.name}", "-d", server.body.name,
+                   f"-D{max(seconds, 3):g}", f"--log-file={log.name}", "-d", server.body.name,
                    "-H", "content-type: application/grpc", "-H", "te: trailers",
                    f"http://{server.address}{server.path}"]
         subprocess.run(command, capture_output=True, check=True)

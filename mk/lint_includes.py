@@ -23,7 +23,7 @@ THIRD_PARTY = {
     r".*\.pb-c\.h|protobuf-c/.*": r"proto/.*\.c",
     # demo has a broker of its own, replay a producer of its own
     r"librdkafka/.*": r"service/kafka_.*",
-    r"nghttp2/.*": r"service/h2[a-z_0-9]*\.c",
+    r"nghttp2/.*": r"service/h2[a-z_0-9]*\.(c|h)",
     r"microhttpd\.h": r"service/http.*|tests/fuzz/http_request\.c",
     r"gnutls/.*": r"service/http_tls\.c",
     r"yaml\.h": r"service/config_yaml\.c",

@@ -9,6 +9,7 @@ const KINDS = {
   temporal_shift: 'Temporal shift', attention_dispersion: 'Attention dispersion', quality_drop: 'Quality drop',
   surprise: 'Surprise', feed_stalled: 'Feed stalled', feed_fast: 'Feed unusually fast', reference_renewed: 'Reference renewed',
 };
+const SINGLE = { reference_renewed: '● done', surprise: '● seen' }; // never cleared
 const SEVERITIES = { info: 'ℹ info', warning: '! warning', critical: '‼ critical' };
 const view = { span: '15m', series: null, latest: {}, alerts: [], drift: null, quality: null, model: null, connected: false, session: null, opened: new Set() };
 
@@ -51,7 +52,7 @@ function makeCharts(parent) {
       series: [{ key: 'attention_entropy_ratio', label: 'entropy (1: uniform)' }, { key: 'attention_top5_ratio', label: 'share of top 5 %' },
         { key: 'attention_sink_movement_ratio', label: 'sinks that moved' }],
       empty: 'no attention was measured yet' }),
-    new Chart(parent, { ...number, title: 'Attention sinks of a pair (mean + 3 σ)', half: true,
+    new Chart(parent, { ...number, title: 'Attention sinks of a pair (mean + 3 σ)', half: true,
       series: [{ key: 'attention_sinks_global', label: 'global: in most layers' }, { key: 'attention_sinks_local', label: 'local: in fewer' }],
       empty: 'no sinks were measured yet: pairs with 16 tokens and more are needed' }),
   ];
@@ -61,7 +62,9 @@ let charts = [];
 
 function drawCharts() {
   if (!view.series) return;
-  for (const chart of charts) chart.set(view.series, SPANS[view.span], view.alerts);
+  const marks = view.alerts.filter(alert => alert.kind !== 'surprise').map(alert => ({ wall_ms: alert.wall_ms,
+    state: SINGLE[alert.kind] ? 'done' : alert.raised ? 'raised' : 'cleared', text: `${KINDS[alert.kind] || alert.kind}: ${alert.reason}` }));
+  for (const chart of charts) chart.set(view.series, SPANS[view.span], marks);
 }
 
 async function loadSeries() {
@@ -184,7 +187,7 @@ function drawBanner() {
 
 function alertItem(alert) {
   const when = alert.wall_ms === null ? alert.time_text : formatDay(alert.wall_ms);
-  const single = { reference_renewed: '● done', surprise: '● seen' }[alert.kind];
+  const single = SINGLE[alert.kind];
   const state = single ? ['done', single] : alert.raised ? ['raised', '▲ raised'] : ['cleared', '▼ cleared'];
   const item = h('div', { class: 'alert' },
     h('div', { class: 'head' }, h('span', { class: 'badge ' + state[0] }, state[1]),

@@ -250,10 +250,11 @@ export class Chart {
   drawMarks(scale) {
     for (const mark of this.marks) {
       if (mark.wall_ms === null || mark.wall_ms < scale.start || mark.wall_ms > scale.end) continue;
-      const x = scale.x(mark.wall_ms), state = mark.raised ? 'raised' : 'cleared';
-      const flag = mark.raised ? `M${x} ${MARGIN.top - 6}l7 10h-14z` : `M${x} ${MARGIN.top + 4}l7 -10h-14z`;
+      const x = scale.x(mark.wall_ms), { state } = mark;
+      const flag = { raised: `M${x} ${MARGIN.top - 6}l7 10h-14z`, cleared: `M${x} ${MARGIN.top + 4}l7 -10h-14z` }[state] ||
+        `M${x - 4} ${MARGIN.top - 4}h8v8h-8z`;
       this.svg.append(s('g', { class: 'alert-mark' },
-        s('title', {}, `${state}: ${mark.reason}`),
+        s('title', {}, `${state}: ${mark.text}`),
         s('line', { class: 'mark ' + state, x1: x, x2: x, y1: MARGIN.top, y2: MARGIN.top + scale.inner.height }),
         s('path', { class: 'flag ' + state, d: flag })));
     }

@@ -34,8 +34,9 @@ pytestmark = [
 class Server:
     """The demo server; its shift begins `shift_in` seconds after it listens."""
 
-    def __init__(self, port=0, warm=120, shift_in=4):
-        self.process = subprocess.Popen([SERVER, str(port), str(warm), str(warm + shift_in)],
+    def __init__(self, port=0, warm=120, shift_in=4, tokens=None):
+        self.process = subprocess.Popen([SERVER, str(port), str(warm), str(warm + shift_in),
+                                         *([str(tokens)] if tokens else [])],
                                         stdout=subprocess.PIPE, text=True)
         self.url = self.process.stdout.readline().strip()
         assert self.url.startswith("http://127.0.0.1:")
@@ -119,7 +120,8 @@ def errors(browser):
 def test_charts_move_an_alert_appears_and_renewing_clears_it(browser, server):
     show(browser, server.url)
     for key in ("drift_statistic", "events_per_second", "average_precision", "surprise_mean_bits",
-                "latency_p99_seconds", "lag_records", "attention_entropy_ratio"):
+                "latency_p99_seconds", "lag_records", "attention_entropy_ratio", "calibration_error",
+                "attention_sinks_global", "attention_sinks_local", "attention_sink_movement_ratio"):
         wait_for(lambda: len(line(browser, key)) > 100)
     before = line(browser, "events_per_second")
     wait_for(lambda: line(browser, "events_per_second") != before, 5)
@@ -129,13 +131,69 @@ def test_charts_move_an_alert_appears_and_renewing_clears_it(browser, server):
     assert "weight" in banner.text
     wait_for(lambda: "raised" in text_of(browser, "alerts"))
     wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, ".alert-mark"))
+    # What moved, with histograms of before and now, on the page and in the alert.
+    wait_for(lambda: len(browser.find_elements(By.CSS_SELECTOR, "#moved .histogram path")) >= 3)
+    browser.find_element(By.CSS_SELECTOR, "#alerts details summary").click()
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#alerts details .histogram")) == 3
+    alerts = text_of(browser, "alerts")
+    for word in ("warning", "critical", "info", "Feed unusually fast", "Quality drop", "Feed stalled"):
+        assert word in alerts
     keep(browser, "wide-alert")
     browser.find_element(By.ID, "renew").click()
+    browser.find_element(By.ID, "renew-reason").send_keys("new tariff")
+    browser.save_screenshot(str(ARTEFACTS / "renew.png"))
     browser.find_element(By.CSS_SELECTOR, "#confirm button[value=renew]").click()
     wait_for(lambda: "alert is cleared" in text_of(browser, "renew-result"))
     wait_for(lambda: not banner.is_displayed())
     wait_for(lambda: "cleared" in text_of(browser, "alerts"))
+    wait_for(lambda: "by http 127.0.0.1: new tariff" in text_of(browser, "alerts"))
+    # An alert that was opened stays open when the list is drawn anew.
+    assert browser.find_elements(By.CSS_SELECTOR, "#alerts details[open]")
     assert errors(browser) == []
+
+
+def test_what_stands_behind_each_chart_is_a_click_away(browser, server):
+    show(browser, server.url)
+    wait_for(lambda: len(line(browser, "events_per_second")) > 100)
+    links = browser.execute_script(
+        "return [...document.querySelectorAll('article .json, section .json')].map(a => a.href)")
+    assert len(links) >= len(browser.find_elements(By.CSS_SELECTOR, ".chart")) + 4
+    for link in set(links):
+        answer = browser.execute_async_script(
+            "const done = arguments[1]; fetch(arguments[0]).then(a => a.json()).then(a => done(Object.keys(a).length))",
+            link)
+        assert answer > 0, link
+
+
+def test_a_token_is_asked_for_and_exchanged(browser, tmp_path):
+    tokens = tmp_path / "tokens"
+    watcher, admin = "w" * 32, "a" * 32
+    tokens.write_text(f"{watcher} read,subscribe # night shift\n{admin} all # ops\n")
+    server = Server(tokens=tokens, shift_in=1000)
+    try:
+        show(browser, server.url)
+        dialog = browser.find_element(By.ID, "login")
+        wait_for(dialog.is_displayed)
+        assert "ready" not in text_of(browser, "health")
+        field = browser.find_element(By.ID, "token")
+        field.send_keys("x" * 32, Keys.ENTER)
+        wait_for(lambda: "not known" in text_of(browser, "login-problem"))
+        browser.save_screenshot(str(ARTEFACTS / "login.png"))
+        field.send_keys(watcher, Keys.ENTER)
+        wait_for(lambda: not dialog.is_displayed())
+        wait_for(lambda: "● ready" in text_of(browser, "health"))
+        wait_for(lambda: len(line(browser, "events_per_second")) > 100)
+        # May look, may not renew; scripts cannot read what the browser keeps.
+        assert not browser.find_element(By.ID, "renew").is_enabled()
+        assert browser.execute_script("return document.cookie + JSON.stringify({...localStorage, ...sessionStorage})") == "{}"
+        browser.refresh()
+        wait_for(lambda: "● ready" in text_of(browser, "health"))
+        browser.find_element(By.ID, "sign-out").click()
+        wait_for(lambda: browser.find_element(By.ID, "login").is_displayed())
+        browser.find_element(By.ID, "token").send_keys(admin, Keys.ENTER)
+        wait_for(lambda: browser.find_element(By.ID, "renew").is_enabled())
+    finally:
+        server.stop()
 
 
 def test_the_explorer_finds_a_node_and_explains_a_link(browser, server):

@@ -337,3 +337,13 @@ int dl_drift_builder_finish(struct dl_drift_builder *builder, struct dl_referenc
     return dl_drift_reference_build(builder->raw, rows, segment_rows, builder->first_index,
                                     reference, error);
 }
+
+double dl_drift_mean_gap(const struct dl_reference *reference)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < reference->rows; i++) {
+        const double row = reference->values[(size_t)i * reference->columns + DL_DRIFT_GAP];
+        sum += expm1(row * reference->sd[DL_DRIFT_GAP] + reference->mean[DL_DRIFT_GAP]);
+    }
+    return reference->rows && sum > 0 ? sum / reference->rows : 0;
+}

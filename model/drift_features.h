@@ -65,6 +65,9 @@ void dl_drift_standardise(const struct dl_reference *reference, const float raw[
  * order, sizes, finite values, deviations > 0. DL_OK, DL_ERR_VERSION (made for
  * other features), DL_ERR_INVALID. */
 int dl_drift_reference_check(const struct dl_reference *reference, struct dl_error *error);
+/* Mean time between the reference's events, in training gaps; 0: not told (all
+ * at one time). */
+double dl_drift_mean_gap(const struct dl_reference *reference);
 /* How much each column should count when samples of `window` consecutive rows
  * are compared. Columns whose mean over a window wanders from window to window
  * more than that of independent rows would (the hour of the day, when a window

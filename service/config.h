@@ -103,6 +103,7 @@ struct dl_config {
         bool enabled;
         uint64_t window, reference; /* events */
         double run_length;          /* events between false alarms */
+        int64_t run_time;           /* feed time between them; 0: run_length says it */
         struct dl_texts features;   /* empty: all */
         enum dl_drift_form form;
         uint64_t frequencies, seed;

@@ -150,6 +150,9 @@ const struct dl_config_key dl_config_keys[] = {
           "Rows of the reference that the exact form compares with."),
     REAL("drift.run_length", drift.run_length, "1000000", 100, 1e12,
          "Events between two false alarms, on average, that the threshold is set for."),
+    SPAN("drift.run_time", drift.run_time, "0",
+         "The same as feed time, such as 30d, at the pace of the model's reference; in place of "
+         "run_length. 0: run_length counts."),
     TEXTS("drift.features", drift.features, NULL,
           "Features of an event that are compared, by the names that the dashboard shows. Empty: "
           "all."),

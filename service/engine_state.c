@@ -208,6 +208,26 @@ static int feed_journal(struct dl_engine *engine, struct dl_slice bytes)
     return DL_OK;
 }
 
+/* Events that may lie between false alarms: as asked, or those of the time that
+ * was asked, at the pace of the model's reference. */
+static int run_length(const struct dl_engine *engine, double *events, struct dl_error *error)
+{
+    const double asked = (double)engine->config->drift.run_time;
+    const struct dl_reference *reference =
+        engine->model ? dl_model_get_reference(engine->model) : NULL;
+    *events = engine->config->drift.run_length;
+    if (asked <= 0 || !reference || dl_drift_reference_check(reference, NULL) != DL_OK)
+        return DL_OK;
+    const double pace =
+        dl_drift_mean_gap(reference) * dl_model_get_info(engine->model)->encoding.gap;
+    if (pace <= 0)
+        return dl_error_set(error, DL_ERR_INVALID,
+                            "drift.run_time: all events of the model's reference have one time; "
+                            "set drift.run_length instead");
+    *events = asked / pace;
+    return DL_OK;
+}
+
 int dl_engine_drift_start(struct dl_engine *engine, struct dl_error *error)
 {
     const struct dl_config *config = engine->config;
@@ -217,7 +237,8 @@ int dl_engine_drift_start(struct dl_engine *engine, struct dl_error *error)
     drift.window = (uint32_t)config->drift.window;
     drift.fourier = (uint32_t)config->drift.frequencies;
     drift.reference_max = (uint32_t)config->drift.reference;
-    drift.run_length_events = config->drift.run_length;
+    int status = run_length(engine, &drift.run_length_events, error);
+    if (status != DL_OK) return status;
     drift.cooldown_events = (uint32_t)config->drift.cooldown;
     drift.seed = config->drift.seed;
     for (size_t i = 0; i < config->drift.features.count; i++) {
@@ -240,10 +261,11 @@ int dl_engine_watch_start(struct dl_engine *engine, struct dl_error *error)
     struct dl_watch_config watch = {.quality_margin = config->drift.quality_margin,
                                     .dispersion_margin = config->drift.dispersion_margin,
                                     .fast_factor = config->drift.fast,
-                                    .run_length_events = config->drift.run_length,
                                     .gap_events = (uint32_t)config->drift.window};
     struct dl_watch *fresh;
-    int status = dl_watch_new(&watch, engine->model, dl_engine_on_alert, engine, &fresh, error);
+    int status = run_length(engine, &watch.run_length_events, error);
+    if (status == DL_OK)
+        status = dl_watch_new(&watch, engine->model, dl_engine_on_alert, engine, &fresh, error);
     if (status != DL_OK) return status;
     dl_watch_free(engine->watch);
     engine->watch = fresh;

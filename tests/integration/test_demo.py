@@ -107,3 +107,17 @@ def test_the_training_distribution_raises_nothing(start, run, trained, tmp_path,
         180)
     assert service.stop() == 0
     assert alerts_of(service) == []
+
+
+def test_a_run_length_may_be_given_as_time(start, run, trained, tmp_path):
+    """The simulated feed has 250 events a day."""
+    past, _, model = trained
+    flags = ["--set", "source.kind=file", "--source", past, "--encoding", "csv", "--time-unit", "ms",
+             "--model", model, "--set", "predict.for=none", "--set", "drift.window=100"]
+    service = start("serve", *flags, "--store", tmp_path / "s.db", "--set", "drift.run_time=400d")
+    asked = json.loads(service.get("/api/drift"))["run_length_asked"]
+    assert 75_000 < asked < 125_000
+    service.kill()
+    ended = run("serve", *flags, "--store", tmp_path / "t.db", "--set", "drift.run_time=1h",
+                "--rpc", "off", "--http", "off", code=1)
+    assert "drift.run_length" in ended.stderr

@@ -17,10 +17,13 @@
 
 #include "base/clock.h"
 #include "base/query.h"
+#include "base/rng.h"
 #include "model/calibration.h"
+#include "model/noise.h"
 #include "model/parallel.h"
 
 #define BLOCK_ITEMS 64
+#define STREAM_NOISE UINT64_C(0x6e6f697365)
 
 const struct dl_evaluate_options dl_evaluate_options_default = {.ties = DL_TIES_STREAM,
                                                                 .negatives = DL_NEGATIVES_RANDOM,
@@ -43,6 +46,7 @@ struct scratch {
     void *workspace;
     dl_real *scores;
     double *ranked;
+    float *received; /* attention of one pair: (layers, tokens) */
 };
 
 struct run {
@@ -59,6 +63,9 @@ struct run {
     double *scores;                 /* (1 + draws, count): the true edges first */
     double *ranks;                  /* (count), 0: not ranked */
     struct dl_attention *attention; /* (count) or NULL */
+    /* (count, layers + 1): on the pair's own partners, by layer, then as uniform
+     * attention would have it (0: they have no such token); or NULL */
+    double *partners;
     struct item items[BLOCK_ITEMS];
     uint32_t *place, *stamp; /* (node_count), candidates of the query being built */
     uint32_t stamp_now;
@@ -190,6 +197,16 @@ static int add_once(struct run *run, struct dl_query *query, uint32_t node, uint
     return DL_OK;
 }
 
+static int add_noise(struct run *run, struct item *item, uint64_t event)
+{
+    const uint32_t neighbours = run->options->noise_neighbours, nodes = run->dataset->node_count;
+    uint64_t seed = dl_draw64(run->options->seed ^ STREAM_NOISE, event, 0);
+    int status = dl_noise_add(&item->query, neighbours, nodes, seed);
+    for (uint32_t i = 0; i < item->other_count && status == DL_OK; i++)
+        status = dl_noise_add(&item->others[i], neighbours, nodes, seed);
+    return status;
+}
+
 static int build_item(struct run *run, struct item *item, uint64_t slot)
 {
     const struct dl_evaluate_options *options = run->options;
@@ -228,10 +245,32 @@ static int build_item(struct run *run, struct item *item, uint64_t slot)
         if ((status = add_once(run, &item->query, edge.dst, &item->candidate_at[c])) != DL_OK)
             return status;
     }
-    return DL_OK;
+    return options->noise_neighbours ? add_noise(run, item, event) : DL_OK;
 }
 
 /* ---- scoring ------------------------------------------------------------------- */
+
+/* Attention that the true pair's windows give to the pair's own partners. */
+static void watch_partners(struct run *run, uint64_t slot, const struct dl_query *pair,
+                           const struct dl_attention *attention)
+{
+    const struct dl_side *sides[2] = {&pair->source, &pair->candidates[0]};
+    double *shares = run->partners + slot * (run->scorer->layers + 1);
+    uint32_t token = 0, found = 0;
+
+    for (int s = 0; s < 2; s++) {
+        uint32_t count = sides[s]->window_count;
+        if (count > run->scorer->window) count = run->scorer->window;
+        token++; /* its own */
+        for (uint32_t i = 0; i < count; i++, token++) {
+            if (sides[s]->window[i].peer != sides[1 - s]->node) continue;
+            found++;
+            for (uint32_t layer = 0; layer < run->scorer->layers; layer++)
+                shares[layer] += (double)attention->received[layer * attention->tokens + token];
+        }
+    }
+    shares[run->scorer->layers] = (double)found / attention->tokens;
+}
 
 static void score_item(void *context, uint32_t index, uint32_t thread)
 {
@@ -258,8 +297,12 @@ static void score_item(void *context, uint32_t index, uint32_t thread)
     if (run->attention) {
         struct dl_query first = item->query; /* a view: the true destination alone */
         first.candidate_count = 1;
-        scorer->score(scorer->self, scratch->workspace, &first, scratch->scores,
-                      &run->attention[item->slot]);
+        struct dl_attention *attention = &run->attention[item->slot];
+        attention->received = scratch->received;
+        attention->token_capacity = 2 * (scorer->window + 1);
+        scorer->score(scorer->self, scratch->workspace, &first, scratch->scores, attention);
+        watch_partners(run, item->slot, &first, attention);
+        attention->received = NULL;
     }
     for (uint32_t d = 0; d < run->options->draws; d++) {
         if (item->negative_at[d] >= 0) continue;
@@ -344,6 +387,17 @@ static int sum_up(struct run *run, struct dl_evaluate_result *result)
                 run->attention[slot].top5_share[layer] / (double)run->count;
         }
     }
+    for (uint64_t slot = 0; slot < run->count && run->partners; slot++) {
+        const double *shares = run->partners + slot * (result->layers + 1);
+        if (!(shares[result->layers] > 0)) continue;
+        result->partners++;
+        result->partner_uniform += shares[result->layers];
+        for (uint32_t layer = 0; layer < result->layers; layer++)
+            result->partner_share[layer] += shares[layer];
+    }
+    if (result->partners) result->partner_uniform /= (double)result->partners;
+    for (uint32_t layer = 0; layer < result->layers && result->partners; layer++)
+        result->partner_share[layer] /= (double)result->partners;
     return dl_bound_compute(&run->pass, &run->pairs, options->ties, run->positions, run->count,
                             run->negatives, options->draws, &result->bound);
 }
@@ -361,15 +415,21 @@ static int allocate(struct run *run)
     run->place = calloc(run->dataset->node_count, sizeof *run->place);
     run->stamp = calloc(run->dataset->node_count, sizeof *run->stamp);
     run->scratch = calloc(threads, sizeof *run->scratch);
-    if (run->scorer->layers) run->attention = calloc(run->count, sizeof *run->attention);
+    if (run->scorer->layers) {
+        run->attention = calloc(run->count, sizeof *run->attention);
+        run->partners =
+            calloc(run->count, (run->scorer->layers + (size_t)1) * sizeof *run->partners);
+    }
     if (!run->scores || !run->ranks || !run->place || !run->stamp || !run->scratch ||
-        (run->scorer->layers && !run->attention))
+        (run->scorer->layers && (!run->attention || !run->partners)))
         return DL_ERR_NOMEM;
     for (uint32_t t = 0; t < threads; t++) {
         struct scratch *scratch = &run->scratch[t];
         scratch->scores = malloc(scores_max * sizeof *scratch->scores);
         scratch->ranked = malloc(scores_max * sizeof *scratch->ranked);
-        if (!scratch->scores || !scratch->ranked) return DL_ERR_NOMEM;
+        scratch->received = calloc((run->scorer->layers + (size_t)1) * 2,
+                                   (run->scorer->window + (size_t)1) * sizeof *scratch->received);
+        if (!scratch->scores || !scratch->ranked || !scratch->received) return DL_ERR_NOMEM;
         if (run->scorer->workspace_new &&
             run->scorer->workspace_new(run->scorer->self, &scratch->workspace) != DL_OK)
             return DL_ERR_NOMEM;
@@ -399,6 +459,7 @@ static void release(struct run *run)
         if (run->scratch[t].workspace) run->scorer->workspace_free(run->scratch[t].workspace);
         free(run->scratch[t].scores);
         free(run->scratch[t].ranked);
+        free(run->scratch[t].received);
     }
     free(run->scratch);
     dl_parallel_free(run->parallel);
@@ -409,6 +470,7 @@ static void release(struct run *run)
     free(run->scores);
     free(run->ranks);
     free(run->attention);
+    free(run->partners);
     free(run->place);
     free(run->stamp);
     free(run);

@@ -30,7 +30,8 @@ struct dl_evaluate_options {
     int only_seen;          /* draw from destinations seen before the event, as a live feed does */
     int inductive;          /* only edges that touch a held-out node */
     uint64_t hold_out_seed; /* which nodes those are: the seed of the model's training */
-    uint32_t threads;       /* 0: one for each processor */
+    uint32_t noise_neighbours; /* irrelevant neighbours put into each window (noise.h) */
+    uint32_t threads;          /* 0: one for each processor */
     struct dl_progress progress;
 };
 
@@ -54,7 +55,12 @@ struct dl_evaluate_result {
     double ece;
     uint32_t layers;                                          /* 0: no attention */
     double entropy[DL_LAYERS_MAX], top5_share[DL_LAYERS_MAX]; /* means over the true edges */
-    uint64_t pairs;                                           /* distinct pairs scored */
+    /* Attention on the tokens of a side that name the other endpoint, over the
+     * `partners` true edges that have such tokens; and what uniform attention
+     * would give them. */
+    uint64_t partners;
+    double partner_share[DL_LAYERS_MAX], partner_uniform;
+    uint64_t pairs; /* distinct pairs scored */
     double seconds;
 };
 

@@ -22,6 +22,7 @@ enum {
     LIMIT,
     DESTINATIONS,
     SETTING,
+    NOISE,
     THREADS,
     JSON,
     HELP
@@ -38,6 +39,7 @@ static const struct option long_options[] = {
     {"limit", required_argument, NULL, LIMIT},
     {"destinations", required_argument, NULL, DESTINATIONS},
     {"setting", required_argument, NULL, SETTING},
+    {"noise-neighbours", required_argument, NULL, NOISE},
     {"threads", required_argument, NULL, THREADS},
     {"json", no_argument, NULL, JSON},
     {"help", no_argument, NULL, HELP},
@@ -82,6 +84,8 @@ static void help(void)
         "                        those seen before the event, as a live feed has them\n"
         "  --setting S           transductive (default), or inductive: only edges of the nodes\n"
         "                        that train --hold-out kept out\n"
+        "  --noise-neighbours N  puts N irrelevant neighbours into each window, to see what the\n"
+        "                        model's attention does with them (0)\n"
         "  --seed N              of negatives and of the order under shuffle (0)\n"
         "  --threads N           (one for each processor); does not change the result\n"
         "  --json                print one JSON object instead of a report\n"
@@ -128,6 +132,10 @@ static int take_flag(int code, char *value, void *context, struct dl_error *erro
         return dl_flag_choice("setting", value, settings, &e->inductive, error);
     case DESTINATIONS:
         return dl_flag_choice("destinations", value, pools, &e->only_seen, error);
+    case NOISE:
+        status = dl_flag_uint("noise-neighbours", value, 0, DL_WINDOW_MAX, &number, error);
+        e->noise_neighbours = (uint32_t)number;
+        break;
     case SEED:
         return dl_flag_uint("seed", value, 0, UINT64_MAX, &e->seed, error);
     case LIMIT:
@@ -231,6 +239,12 @@ static void report_text(const struct report *r)
         printf("; share of the top 5 %%:");
         for (uint32_t l = 0; l < x->layers; l++) printf(" %.3f", x->top5_share[l]);
         printf("\n");
+        if (x->partners) {
+            printf("             on tokens that name the other endpoint, by layer:");
+            for (uint32_t l = 0; l < x->layers; l++) printf(" %.3f", x->partner_share[l]);
+            printf(" (uniform: %.3f; %" PRIu64 " edges have any)\n", x->partner_uniform,
+                   x->partners);
+        }
     }
     printf("speed        %" PRIu64 " pairs in %.1f s, %.0f pairs/s\n", x->pairs, x->seconds,
            (double)x->pairs / x->seconds);
@@ -277,6 +291,7 @@ static void data_json(struct dl_json *json, const struct report *r)
     dl_json_key_uint(json, "draws", r->options->draws);
     dl_json_key_text(json, "setting", r->options->inductive ? "inductive" : "transductive");
     dl_json_key_text(json, "destinations", r->options->only_seen ? "seen" : "all");
+    dl_json_key_uint(json, "noise_neighbours", r->options->noise_neighbours);
     dl_json_key_uint(json, "batch", DL_NEGATIVES_BATCH);
     dl_json_close(json, '}');
 }
@@ -314,6 +329,12 @@ static void report_json(const struct report *r)
     }
     dl_json_close(&json, ']');
     dl_json_key_number(&json, "top5_share", x->layers ? top5_share : NAN);
+    dl_json_key(&json, "partner_share");
+    dl_json_open(&json, '[');
+    for (uint32_t l = 0; l < x->layers; l++)
+        dl_json_number(&json, x->partners ? x->partner_share[l] : NAN);
+    dl_json_close(&json, ']');
+    dl_json_key_number(&json, "partner_uniform", x->partners ? x->partner_uniform : NAN);
     dl_json_close(&json, '}');
     dl_json_key_number(&json, "seconds", x->seconds);
     dl_json_key_number(&json, "pairs_per_second", (double)x->pairs / x->seconds);

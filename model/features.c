@@ -50,6 +50,7 @@ static const struct column self_columns[] = {
     {DL_SELF_RING_ACTIVE, DL_RING_LAGS, "ring_active"},
     {DL_SELF_RING_OUT, DL_RING_LAGS, "ring_out"},
     {DL_SELF_RING_IN, DL_RING_LAGS, "ring_in"},
+    {DL_SELF_RING_WEIGHT, DL_RING_LAGS, "ring_weight"},
     {DL_SELF_PAIR, 1, "pair"},
     {DL_SELF_PAIR_LAG_0, 1, "pair_lag_0"},
     {DL_SELF_PAIR_LAG_1, 1, "pair_lag_1"},
@@ -256,14 +257,16 @@ static void history(dl_real *to, const struct dl_batch *batch, const struct dl_n
 }
 
 /* Both rings are newest first; a lag beyond the ring stays 0. */
-static void ring(dl_real *to, const struct dl_query *query, const struct dl_node_state *state)
+static void ring(dl_real *to, const struct dl_batch *batch, const struct dl_node_state *state)
 {
+    const struct dl_query *query = batch->query;
     const struct dl_snapshot *snapshots = query->feed.snapshots;
     for (int g = 0; g < DL_GROUP_RING && state->groups[g].ordinal != 0; g++) {
         const struct dl_group *group = &state->groups[g];
         uint32_t lag = lag_of(query, group->ordinal);
         if (lag >= DL_RING_LAGS) break;
         to[DL_SELF_RING_ACTIVE + lag] = 1;
+        if (group->in) to[DL_SELF_RING_WEIGHT + lag] = weight_of(batch, group->weight_in_max);
         for (int s = 0; s < DL_GROUP_RING; s++) {
             if (snapshots[s].ordinal != group->ordinal) continue;
             to[DL_SELF_RING_OUT + lag] = share_of(group->out, snapshots[s].out_max);
@@ -278,7 +281,7 @@ static void node_columns(dl_real *to, const struct dl_batch *batch,
     memset(to, 0, DL_SELF_COLUMNS * sizeof *to);
     activity(to, batch->query, state);
     history(to, batch, state);
-    ring(to, batch->query, state);
+    ring(to, batch, state);
 }
 
 /* ---- what is between the two ---------------------------------------------------------------- */

@@ -67,15 +67,16 @@ enum dl_self_column {
     DL_SELF_RING_ACTIVE = DL_SELF_RATE_IN + DL_RATE_HORIZONS,
     DL_SELF_RING_OUT = DL_SELF_RING_ACTIVE + DL_RING_LAGS, /* of the largest of any node there */
     DL_SELF_RING_IN = DL_SELF_RING_OUT + DL_RING_LAGS,
+    DL_SELF_RING_WEIGHT = DL_SELF_RING_IN + DL_RING_LAGS, /* z(largest weight in) */
     /* Pair memory: the last event between the two, either direction. */
-    DL_SELF_PAIR = DL_SELF_RING_IN + DL_RING_LAGS, /* there is one */
-    DL_SELF_PAIR_LAG_0,                            /* at the query's timestamp */
-    DL_SELF_PAIR_LAG_1,                            /* at the one before */
-    DL_SELF_PAIR_OUT,                              /* this side was its source */
-    DL_SELF_PAIR_LAG,                              /* L(lag) */
-    DL_SELF_PAIR_WEIGHT,                           /* z(weight) */
-    DL_SELF_PAIR_COUNT,                            /* L(events between the two) */
-    DL_SELF_PAIR_SHARE,                            /* share of them with this side as source */
+    DL_SELF_PAIR = DL_SELF_RING_WEIGHT + DL_RING_LAGS, /* there is one */
+    DL_SELF_PAIR_LAG_0,                                /* at the query's timestamp */
+    DL_SELF_PAIR_LAG_1,                                /* at the one before */
+    DL_SELF_PAIR_OUT,                                  /* this side was its source */
+    DL_SELF_PAIR_LAG,                                  /* L(lag) */
+    DL_SELF_PAIR_WEIGHT,                               /* z(weight) */
+    DL_SELF_PAIR_COUNT,                                /* L(events between the two) */
+    DL_SELF_PAIR_SHARE,                                /* share of them with this side as source */
     DL_SELF_PAIR_RANK,   /* 1/(1 + place of the other in this window, newest 0) */
     DL_SELF_PAIR_MUTUAL, /* both directions exist */
     /* By direction, [0] from this side to the other, [1] back. */

@@ -37,7 +37,7 @@ def draw_side(rng, node, window, features, now, ordinal, events, fresh):
     side = {"node": node, "window": [], "events": 0, "out": 0, "in": 0,
             "first_time": 0, "last_out_time": 0, "last_in_time": 0,
             "first_seq": 0, "last_out_seq": 0, "last_in_seq": 0,
-            "groups": [(0, 0, 0)] * RING, "rate_out": [0.0] * HORIZONS,
+            "groups": [(0, 0, 0, 0.0)] * RING, "rate_out": [0.0] * HORIZONS,
             "rate_in": [0.0] * HORIZONS}
     if fresh:
         return side
@@ -63,9 +63,10 @@ def draw_side(rng, node, window, features, now, ordinal, events, fresh):
     for _ in range(int(rng.integers(1, RING + 1))):
         if o < 1:
             break
-        groups.append((o, int(rng.integers(0, 5)), int(rng.integers(1, 5))))
+        groups.append((o, int(rng.integers(0, 5)), int(rng.integers(1, 5)),
+                       float(numpy.float32(rng.random() * 5))))
         o -= int(rng.integers(1, 3))
-    side["groups"] = groups + [(0, 0, 0)] * (RING - len(groups))
+    side["groups"] = groups + [(0, 0, 0, 0.0)] * (RING - len(groups))
     side["rate_out"] = [float(numpy.float32(x)) for x in rng.random(HORIZONS) * 9]
     side["rate_in"] = [float(numpy.float32(x)) for x in rng.random(HORIZONS) * 9]
     return side
@@ -170,6 +171,7 @@ def node_columns(config, encoding, query, side):
     for part in (1, 2):
         columns += [at_lag[lag][part] / whole[lag][part] if lag in at_lag else 0
                     for lag in range(RING)]
+    columns += [z(encoding, at_lag[lag][3]) if lag in at_lag else 0 for lag in range(RING)]
     return columns
 
 

@@ -70,10 +70,11 @@ static inline void golden_side(const double *row, struct dl_side *side)
     state->last_out_seq = (uint64_t)row[9];
     state->last_in_seq = (uint64_t)row[10];
     row += 11;
-    for (int g = 0; g < DL_GROUP_RING; g++, row += 3) {
+    for (int g = 0; g < DL_GROUP_RING; g++, row += 4) {
         state->groups[g].ordinal = (uint32_t)row[0];
         state->groups[g].out = (uint32_t)row[1];
         state->groups[g].in = (uint32_t)row[2];
+        state->groups[g].weight_in_max = (float)row[3];
     }
     for (int h = 0; h < DL_RATE_HORIZONS; h++) {
         state->rate_out[h] = (float)row[h];
@@ -152,7 +153,7 @@ static inline void golden_query(struct golden *golden, int q)
         query->feed.snapshots[s] = (struct dl_snapshot){.ordinal = (uint32_t)data[1][3 * s],
                                                         .out_max = (uint32_t)data[1][3 * s + 1],
                                                         .in_max = (uint32_t)data[1][3 * s + 2]};
-    const int side_columns = 11 + 3 * DL_GROUP_RING + 2 * DL_RATE_HORIZONS;
+    const int side_columns = 11 + 4 * DL_GROUP_RING + 2 * DL_RATE_HORIZONS;
     size_t at = 0;
     query->candidate_count = GOLDEN_CANDIDATES;
     query->candidates = golden->candidates[q];

@@ -162,11 +162,25 @@ int dl_graph_window_reserve(struct dl_graph *graph, struct node *node, uint32_t 
     return DL_OK;
 }
 
-/* Event-time order, ties by arrival; the oldest goes when the window is full. */
+static int is_too_old(const struct dl_graph *graph, int64_t time, int64_t newest)
+{
+    int64_t age_max = graph->config.age_max;
+    return age_max > 0 && newest > time && (uint64_t)newest - (uint64_t)time > (uint64_t)age_max;
+}
+
+/* Event-time order, ties by arrival; the oldest goes when the window is full, and
+ * all that are too old beside the newest. Depends on the node's own events alone. */
 static void window_insert(const struct dl_graph *graph, struct node *node,
                           const struct dl_interaction *interaction, const float *features)
 {
     uint32_t fc = graph->config.feature_count;
+    if (node->count &&
+        is_too_old(graph, interaction->time, node->ring[slot_at(node, node->count - 1)].time))
+        return;
+    while (node->count && is_too_old(graph, node->ring[node->start].time, interaction->time)) {
+        node->start = slot_at(node, 1);
+        node->count--;
+    }
     uint32_t at = node->count;
     while (at > 0 && node->ring[slot_at(node, at - 1)].time > interaction->time) at--;
     if (node->count == graph->config.window) {

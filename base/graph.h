@@ -104,6 +104,7 @@ struct dl_graph_config {
     uint32_t feature_count; /* floats an event, 0..DL_EVENT_FEATURES_MAX */
     uint32_t nodes_max;
     uint32_t pairs_max; /* rounded up to a power of two, at least 1024 */
+    int64_t age_max;    /* a window holds nothing older than its newest by more; 0: no such bound */
 };
 
 /* W 64, no features, 16 million nodes, 2^20 pairs. */

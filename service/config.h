@@ -26,6 +26,7 @@ enum dl_source_encoding {
     DL_ENCODING_CSV
 };
 enum dl_source_start { DL_START_EARLIEST, DL_START_LATEST };
+enum dl_delivery { DL_DELIVERY_EXACTLY_ONCE, DL_DELIVERY_AT_LEAST_ONCE };
 enum dl_late_policy { DL_LATE_ACCEPT, DL_LATE_TOPIC, DL_LATE_DROP };
 enum dl_synchronous { DL_SYNCHRONOUS_FULL, DL_SYNCHRONOUS_NORMAL };
 enum dl_output_encoding { DL_OUTPUT_PROTOBUF, DL_OUTPUT_JSON };
@@ -83,6 +84,7 @@ struct dl_config {
         char *path;
         uint64_t window, nodes_max, pairs_max, features;
         enum dl_synchronous synchronous;
+        int64_t age_max;         /* feed time; 0: none */
         uint64_t log_events_max; /* 0: all are kept */
     } store;
     struct {
@@ -92,6 +94,7 @@ struct dl_config {
     struct {
         char *scores_topic, *predictions_topic, *alerts_topic, *dead_letters_topic, *late_topic;
         enum dl_output_encoding encoding;
+        enum dl_delivery delivery;
         enum dl_predict_for predict_for; /* the key is predict.for */
         uint64_t top_k, candidates_max;
         int64_t min_interval; /* feed time between two predictions for one node; 0: none */

@@ -103,6 +103,9 @@ const struct dl_config_key dl_config_keys[] = {
           "Feature values of each event; every event must then carry as many."),
     CHOICE("store.synchronous", store.synchronous, "full", "full|normal", NULL,
            "full survives a power loss; normal survives a crash of the process and is faster."),
+    SPAN("store.age_max", store.age_max, "0",
+         "What is older than a node's newest interaction by more leaves its window. 0: nothing "
+         "does."),
     COUNT("store.log_events_max", store.log_events_max, "100M", 0, 1e15,
           "Events kept in the edge log for retraining and recovery. 0: all."),
 
@@ -123,6 +126,10 @@ const struct dl_config_key dl_config_keys[] = {
          "Topic of late events when source.late_policy is topic."),
     CHOICE("predict.encoding", predict.encoding, "protobuf", "protobuf|json", NULL,
            "Encoding of what is published."),
+    CHOICE("predict.delivery", predict.delivery, "exactly_once", "exactly_once|at_least_once", NULL,
+           "exactly_once publishes in transactions that also commit the source offsets. "
+           "at_least_once is for brokers without transactions: a crash may repeat the last "
+           "records, byte for byte and with the same source position."),
     CHOICE("predict.for", predict.predict_for, "source", "none|source|destination|both", NULL,
            "Which endpoint of an event gets a prediction of what it does next."),
     COUNT("predict.top_k", predict.top_k, "10", 1, 1000, "Candidates in a prediction."),

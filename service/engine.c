@@ -421,12 +421,14 @@ static int take_in(struct dl_engine *engine, struct item *item)
     int status = DL_OK;
 
     item->seq = dl_graph_feed(engine->graph)->events;
-    if ((state = dl_graph_node(engine->graph, event->src))) src_before = *state;
-    if ((state = dl_graph_node(engine->graph, event->dst))) dst_before = *state;
-    item->src_history = src_before.events;
-    item->dst_history = dst_before.events;
-    item->pair_history = pair_count(engine->graph, event->src, event->dst);
     int scored = engine->model && !item->quiet;
+    if (scored) {
+        if ((state = dl_graph_node(engine->graph, event->src))) src_before = *state;
+        if ((state = dl_graph_node(engine->graph, event->dst))) dst_before = *state;
+        item->src_history = src_before.events;
+        item->dst_history = dst_before.events;
+        item->pair_history = pair_count(engine->graph, event->src, event->dst);
+    }
     if (scored) status = query_score(engine, item);
     if (scored && status == DL_OK) status = query_attention(engine, item);
     if (status == DL_OK && engine->drift) {

@@ -352,7 +352,8 @@ int dl_engine_load(struct dl_engine *engine, struct dl_error *error)
     struct dl_graph_config graph = {.window = (uint32_t)config->store.window,
                                     .feature_count = (uint32_t)config->store.features,
                                     .nodes_max = (uint32_t)config->store.nodes_max,
-                                    .pairs_max = (uint32_t)config->store.pairs_max};
+                                    .pairs_max = (uint32_t)config->store.pairs_max,
+                                    .age_max = config->store.age_max};
     struct dl_store_recovery recovery = {0};
     int status = dl_graph_new(&graph, &engine->graph, error);
     if (status != DL_OK) return status;

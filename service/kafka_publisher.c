@@ -290,6 +290,9 @@ static int start(struct dl_kafka_sink *sink)
 {
     char text[300];
     sink->transaction_begun_ns = dl_clock_monotonic_ns();
+    if (!sink->transactional)
+        DL_WARN("kafka", "output is delivered at least once, as predict.delivery asks: a crash may "
+                         "repeat the last records");
     while (sink->transactional) {
         if (is_stopping(sink)) return 0;
         rd_kafka_error_t *error = rd_kafka_init_transactions(sink->producer, INIT_STEP_MS);

@@ -222,7 +222,8 @@ int dl_kafka_sink_open(const struct dl_kafka_sink_parts *parts, struct dl_kafka_
     struct dl_kafka_sink *sink = calloc(1, sizeof *sink);
     uint64_t first;
     if (!sink) return dl_error_set(error, DL_ERR_NOMEM, "out of memory for the Kafka sink");
-    *sink = (struct dl_kafka_sink){.parts = *parts, .state = STARTING, .transactional = 1};
+    *sink = (struct dl_kafka_sink){.parts = *parts, .state = STARTING};
+    sink->transactional = parts->config->predict.delivery == DL_DELIVERY_EXACTLY_ONCE;
     pthread_mutex_init(&sink->mutex, NULL);
     pthread_cond_init(&sink->changed, NULL);
     dl_store_outbox_range(parts->store, &first, &sink->next_at_open);

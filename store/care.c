@@ -8,7 +8,7 @@
 
 /* ---- figures -------------------------------------------------------------------- */
 
-static uint64_t pragma_u64(struct dl_store *store, enum store_statement which)
+uint64_t store_pragma_u64(struct dl_store *store, enum store_statement which)
 {
     int status = DL_OK;
     sqlite3_stmt *statement = store_statement(store, which, "read its size", &status, NULL);
@@ -32,21 +32,22 @@ static uint64_t wal_size(struct dl_store *store)
 void dl_store_get_stats(struct dl_store *store, struct dl_store_stats *stats)
 {
     uint64_t page_size = (uint64_t)store->page_size;
-    *stats = (struct dl_store_stats){.file_bytes = pragma_u64(store, ST_PAGE_COUNT) * page_size,
-                                     .free_bytes = pragma_u64(store, ST_FREE_COUNT) * page_size,
-                                     .wal_bytes = wal_size(store),
-                                     .nodes = store->now.nodes,
-                                     .types = store->now.types,
-                                     .log_first_seq = store->now.log_first,
-                                     .log_next_seq = store->now.log_next,
-                                     .recover_from = store->now.recover_from,
-                                     .outbox_first = store->now.outbox_first,
-                                     .outbox_next = store->now.outbox_next,
-                                     .commits = store->commits,
-                                     .pages_written = store->pages_written,
-                                     .page_bytes_written = store->page_bytes_written,
-                                     .wal_folds = store->wal_folds,
-                                     .wal_fold_failures = store->wal_fold_failures};
+    *stats =
+        (struct dl_store_stats){.file_bytes = store_pragma_u64(store, ST_PAGE_COUNT) * page_size,
+                                .free_bytes = store_pragma_u64(store, ST_FREE_COUNT) * page_size,
+                                .wal_bytes = wal_size(store),
+                                .nodes = store->now.nodes,
+                                .types = store->now.types,
+                                .log_first_seq = store->now.log_first,
+                                .log_next_seq = store->now.log_next,
+                                .recover_from = store->now.recover_from,
+                                .outbox_first = store->now.outbox_first,
+                                .outbox_next = store->now.outbox_next,
+                                .commits = store->commits,
+                                .pages_written = store->pages_written,
+                                .page_bytes_written = store->page_bytes_written,
+                                .wal_folds = store->wal_folds,
+                                .wal_fold_failures = store->wal_fold_failures};
 }
 
 /* ---- check ------------------------------------------------------------------------ */
@@ -198,7 +199,7 @@ int dl_store_check(struct dl_store *store, struct dl_store_report *report, struc
                 "recovery needs the log from event %" PRIu64 ", and it holds %" PRIu64
                 " to %" PRIu64,
                 report->recover_from, report->log_first_seq, report->log_next_seq);
-    report->file_bytes = pragma_u64(store, ST_PAGE_COUNT) * (uint64_t)store->page_size;
+    report->file_bytes = store_pragma_u64(store, ST_PAGE_COUNT) * (uint64_t)store->page_size;
     report->wal_bytes = wal_size(store);
     return DL_OK;
 }

@@ -8,6 +8,8 @@
  * only serves to find the beginning of the order. */
 #include "store/internal.h"
 
+enum { VACUUM_PAGES_MIN = 256 };
+
 static uint64_t key_of(struct dl_page_id page)
 {
     return (uint64_t)page.kind << 32 | page.index;
@@ -92,6 +94,23 @@ static int step_pages(struct dl_store *store, struct dl_graph *graph, uint64_t p
     return DL_OK;
 }
 
+/* Free pages are used again before the file grows. Beyond a quarter of the file (the
+ * log was cut to a smaller bound, something was forgotten) they go back to the file
+ * system, 1 MiB a step. */
+static int vacuum(struct dl_store *store, struct dl_error *error)
+{
+    const char *what = "give free pages back";
+    int status = DL_OK, rc;
+    uint64_t free_pages = store_pragma_u64(store, ST_FREE_COUNT);
+    if (free_pages < VACUUM_PAGES_MIN || free_pages * 4 < store_pragma_u64(store, ST_PAGE_COUNT))
+        return DL_OK;
+    sqlite3_stmt *statement = store_statement(store, ST_VACUUM, what, &status, error);
+    if (!statement) return status;
+    while ((rc = sqlite3_step(statement)) == SQLITE_ROW) continue; /* a page each */
+    sqlite3_reset(statement);
+    return rc == SQLITE_DONE ? DL_OK : store_error(store, rc, what, error);
+}
+
 static int begin_step(struct dl_store *store, struct dl_graph *graph, struct dl_error *error)
 {
     int status = store_writable(store, "write a checkpoint", error);
@@ -114,7 +133,8 @@ int dl_store_checkpoint_step(struct dl_store *store, struct dl_graph *graph, uin
     *out = (struct dl_store_step){0};
     int status = begin_step(store, graph, error);
     if (status != DL_OK) return status;
-    return step_pages(store, graph, pages_max ? pages_max : paced(store, graph), out, error);
+    status = step_pages(store, graph, pages_max ? pages_max : paced(store, graph), out, error);
+    return status == DL_OK ? vacuum(store, error) : status;
 }
 
 int dl_store_checkpoint_all(struct dl_store *store, struct dl_graph *graph,

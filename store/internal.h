@@ -40,6 +40,7 @@ enum store_statement {
     ST_BLOB_DELETE,
     ST_PAGE_COUNT,
     ST_FREE_COUNT,
+    ST_VACUUM,
     ST_COUNT
 };
 
@@ -128,6 +129,10 @@ extern const int store_migration_count;
 int store_migrate(sqlite3 *db, const char *path, const struct store_migration *migrations,
                   int count, int may_write, struct dl_error *error);
 #define STORE_APPLICATION_ID 0x64726c66 /* "drlf" */
+
+/* care.c */
+/* Of one of the statements that give a number; 0 if it cannot be read. */
+uint64_t store_pragma_u64(struct dl_store *store, enum store_statement which);
 
 /* log.c */
 /* Cuts whole blobs off the old end, as far as retention and recovery allow. */

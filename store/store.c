@@ -68,7 +68,8 @@ static const char *const sql[ST_COUNT] = {
     [ST_BLOB_GET] = "SELECT crc, data FROM blob WHERE name = ?1",
     [ST_BLOB_DELETE] = "DELETE FROM blob WHERE name = ?1",
     [ST_PAGE_COUNT] = "PRAGMA page_count",
-    [ST_FREE_COUNT] = "PRAGMA freelist_count"};
+    [ST_FREE_COUNT] = "PRAGMA freelist_count",
+    [ST_VACUUM] = "PRAGMA incremental_vacuum(64)"};
 
 /* ---- errors ----------------------------------------------------------------- */
 

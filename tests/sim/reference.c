@@ -18,6 +18,7 @@ void sim_plan_make(struct sim_plan *plan, struct dl_rng *rng, int partitions, in
     plan->late_policy = ingest ? DL_LATE_ACCEPT : (int)dl_rng_below(rng, 3);
     plan->lateness = (int64_t)dl_rng_below(rng, 20);
     plan->future_skew = 50;
+    plan->age_max = dl_rng_below(rng, 3) ? 0 : 5 + (int64_t)dl_rng_below(rng, 100);
     plan->min_interval = dl_rng_below(rng, 3) ? 0 : 5;
     int predicted = (int)dl_rng_below(rng, 4);
     plan->for_source = predicted & 1;
@@ -160,6 +161,7 @@ uint32_t sim_reference_window(const struct sim_reference *r, int node, uint64_t 
     int64_t times[SIM_LISTS * SIM_MESSAGES_MAX];
     uint64_t seq = 0;
     uint32_t count = 0;
+    times[0] = 0;
     for (int i = 0; i < r->count; i++) {
         const struct sim_message *m = message_of(r, &r->taken[i]);
         if (r->taken[i].outcome != SIM_EVENT) continue;
@@ -174,5 +176,7 @@ uint32_t sim_reference_window(const struct sim_reference *r, int node, uint64_t 
         }
         seq++;
     }
-    return count < r->plan->window ? count : r->plan->window;
+    if (count > r->plan->window) count = r->plan->window;
+    while (count && r->plan->age_max && times[0] - times[count - 1] > r->plan->age_max) count--;
+    return count;
 }

@@ -33,7 +33,7 @@ struct sim_plan {
     uint32_t window, id_horizon, batch_events;
     int late_policy; /* enum dl_late_policy */
     int for_source, for_destination;
-    int64_t lateness, future_skew, min_interval;
+    int64_t lateness, future_skew, min_interval, age_max;
 };
 
 void sim_plan_make(struct sim_plan *plan, struct dl_rng *rng, int partitions, int ingest);

@@ -114,13 +114,14 @@ static void make_config(struct sim *s)
 {
     static const char *const late[] = {"accept", "topic", "drop"};
     static const char *const predicted[] = {"none", "source", "destination", "both"};
-    char window[12], horizon[12], batch[12], lateness[24], skew[24], interval[24];
+    char window[12], horizon[12], batch[12], lateness[24], skew[24], interval[24], age[24];
     struct dl_error error = {""};
     snprintf(window, sizeof window, "%u", s->plan.window);
     snprintf(horizon, sizeof horizon, "%u", s->plan.id_horizon);
     snprintf(batch, sizeof batch, "%u", s->plan.batch_events);
     snprintf(lateness, sizeof lateness, "%lld", (long long)s->plan.lateness);
     snprintf(skew, sizeof skew, "%lld", (long long)s->plan.future_skew);
+    snprintf(age, sizeof age, "%lld", (long long)s->plan.age_max);
     snprintf(interval, sizeof interval, "%lld", (long long)s->plan.min_interval);
     const char *keys[][2] = {
         {"source.kind", "kafka"},
@@ -132,6 +133,7 @@ static void make_config(struct sim *s)
         {"source.future_skew", skew},
         {"source.id_horizon", horizon},
         {"store.window", window},
+        {"store.age_max", age},
         {"store.nodes_max", "1000"},
         {"store.pairs_max", "8192"},
         {"predict.for", predicted[s->plan.for_source | s->plan.for_destination << 1]},

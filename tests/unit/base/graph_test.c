@@ -61,6 +61,8 @@ static void check_window(const struct dl_graph *graph, uint32_t node, int count)
         if (events[i].src == node || events[i].dst == node) mine[n++] = i;
     qsort(mine, (size_t)n, sizeof *mine, newest_first);
     if (n > W) n = W;
+    int64_t age_max = dl_graph_get_config(graph)->age_max;
+    while (age_max && n && events[mine[0]].time - events[mine[n - 1]].time > age_max) n--;
     cr_assert_eq(dl_graph_window(graph, node, W, window, values), (uint32_t)n);
     for (int k = 0; k < n; k++) {
         const struct dl_event *e = &events[mine[k]];
@@ -106,6 +108,27 @@ Test(graph, windows_and_pairs_equal_those_of_a_model_that_keeps_everything)
         cr_assert_eq(state ? state->events_in : 0, in);
         cr_assert_eq(state ? state->events : 0, all);
     }
+    dl_graph_free(graph);
+}
+
+Test(graph, what_is_too_old_beside_a_nodes_newest_leaves_its_window)
+{
+    struct dl_graph_config config = small;
+    config.age_max = 60;
+    struct dl_graph *graph = graph_new(&config);
+    uint32_t shortest = W;
+    make_feed(6, events, features);
+    for (int i = 0; i < EVENTS; i++) {
+        cr_assert_eq(dl_graph_apply(graph, &events[i]), DL_OK);
+        if (i % 97 == 0)
+            for (uint32_t node = 0; node < NODES; node++) check_window(graph, node, i + 1);
+    }
+    for (uint32_t node = 0; node < NODES; node++) {
+        struct dl_interaction window[W];
+        uint32_t n = dl_graph_window(graph, node, W, window, NULL);
+        if (n < shortest) shortest = n;
+    }
+    cr_assert_lt(shortest, W, "the test drops nothing");
     dl_graph_free(graph);
 }
 

@@ -15,6 +15,7 @@ int dl_cmd_serve(int argc, char **argv);
 int dl_cmd_demo(int argc, char **argv);
 int dl_cmd_ingest(int argc, char **argv);
 int dl_cmd_replay(int argc, char **argv);
+int dl_cmd_backup(int argc, char **argv);
 int dl_cmd_check(int argc, char **argv);
 int dl_cmd_train(int argc, char **argv);
 int dl_cmd_evaluate(int argc, char **argv);

@@ -27,6 +27,7 @@ static const struct command {
     {"drift", dl_cmd_drift, "how far a recorded feed has moved, and in what"},
     {"query", dl_cmd_query, "ask a running service: score, topk, window, explain, drift, model"},
     {"subscribe", dl_cmd_subscribe, "print what a running service publishes, as it comes"},
+    {"backup", dl_cmd_backup, "copy a store, also while a service writes to it"},
     {"check", dl_cmd_check, "validate configuration, store and model; say what is wrong and where"},
 };
 #define COMMANDS (sizeof commands / sizeof *commands)

@@ -225,7 +225,9 @@ int dl_store_backup(struct dl_store *store, const char *path, struct dl_error *e
     sqlite3_backup *backup =
         rc == SQLITE_OK ? sqlite3_backup_init(copy, "main", store->db, "main") : NULL;
     if (backup) {
-        do rc = sqlite3_backup_step(backup, PAGES_A_STEP);
+        /* In steps it would begin anew with each commit of another process. */
+        int pages = store->options.read_only ? -1 : PAGES_A_STEP;
+        do rc = sqlite3_backup_step(backup, pages);
         while (rc == SQLITE_OK);
         sqlite3_backup_finish(backup);
     } else if (rc == SQLITE_OK) {

@@ -116,3 +116,29 @@ Test(store_recovery, rounds_are_paced_and_let_the_log_go)
     assert_undisturbed(&w, 5, 20000);
     world_close(&w);
 }
+
+Test(store_recovery, much_free_space_goes_back_to_the_file_system)
+{
+    enum { BIG = 20 << 20 };
+    struct world w;
+    struct dl_store_options options = world_options();
+    struct dl_store_stats before, after;
+    struct dl_error error = {""};
+    uint8_t *big = calloc(1, BIG);
+    cr_assert_eq(world_open(&w, path, &options, &error), DL_OK, "%s", error.text);
+    cr_assert_eq(dl_store_begin(w.store, &error), DL_OK);
+    cr_assert_eq(dl_store_put_blob(w.store, "big", dl_slice_of(big, BIG), &error), DL_OK);
+    cr_assert_eq(dl_store_commit(w.store, &error), DL_OK);
+    cr_assert_eq(dl_store_begin(w.store, &error), DL_OK);
+    cr_assert_eq(dl_store_delete_blob(w.store, "big", &error), DL_OK);
+    cr_assert_eq(dl_store_commit(w.store, &error), DL_OK);
+    free(big);
+    dl_store_get_stats(w.store, &before);
+    for (int i = 0; i < 40; i++)
+        cr_assert_eq(world_batch(&w, 5, 50, 0, &error), DL_OK, "%s", error.text);
+    dl_store_get_stats(w.store, &after);
+    world_close(&w);
+    cr_assert_gt(before.file_bytes, (uint64_t)BIG);
+    cr_assert_lt(after.file_bytes, before.file_bytes / 2, "%lu of %lu bytes are left",
+                 (unsigned long)after.file_bytes, (unsigned long)before.file_bytes);
+}

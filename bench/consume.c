@@ -33,13 +33,11 @@ int main(int argc, char **argv)
     }
     const long count = strtol(argv[3], NULL, 10);
     snprintf(group, sizeof group, "bare-%d-%ld", (int)getpid(), (long)time(NULL));
-    const char *const settings[][2] = {{"bootstrap.servers", argv[1]},
-                                       {"group.id", group},
-                                       {"isolation.level", "read_committed"},
-                                       {"queued.max.messages.kbytes", "16384"},
-                                       {"enable.auto.commit", "false"},
-                                       {"enable.auto.offset.store", "false"},
-                                       {"auto.offset.reset", "earliest"}};
+    const char *const settings[][2] = {
+        {"bootstrap.servers", argv[1]},        {"group.id", group},
+        {"isolation.level", "read_committed"}, {"queued.max.messages.kbytes", "16384"},
+        {"enable.auto.commit", "false"},       {"enable.auto.offset.store", "false"},
+        {"auto.offset.reset", "earliest"}};
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         if (rd_kafka_conf_set(conf, settings[i][0], settings[i][1], text, sizeof text) !=

@@ -117,8 +117,7 @@ void dl_engine_on_renewal(struct dl_engine *engine, const char *note)
 {
     const struct dl_feed_state *feed = dl_graph_feed(engine->graph);
     char reason[DL_DRIFT_REASON_MAX];
-    snprintf(reason, sizeof reason,
-             "the drift reference is being renewed from the recent events; %s", note);
+    snprintf(reason, sizeof reason, "reference renewed %s", note);
     struct dl_alert act = {.kind = DL_ALERT_REFERENCE_RENEWED,
                            .raised = 1,
                            .time = feed->last_time,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "proto/record_codec.h"
 #include "proto/text.h"
 
@@ -187,12 +188,15 @@ void dl_engine_renewals(struct dl_engine *engine)
     }
 }
 
-/* "by page 127.0.0.1: a new tariff". What people wrote stays one printable line. */
+/* "by http 127.0.0.1 at 2026-12-01T09:30:00Z: a new tariff". What people wrote
+ * stays one printable line. */
 static void write_note(const struct dl_backend_renew_request *request, struct renewal *renewal)
 {
-    size_t used =
-        (size_t)snprintf(renewal->note, sizeof renewal->note, "by %.90s%s",
-                         request->by ? request->by : "unknown", request->reason.size ? ": " : "");
+    char now[40];
+    dl_time_format(dl_clock_wall_us() / 1000000, DL_TIME_S, now);
+    size_t used = (size_t)snprintf(renewal->note, sizeof renewal->note, "by %.70s at %.24s%s",
+                                   request->by ? request->by : "unknown", now,
+                                   request->reason.size ? ": " : "");
     for (size_t i = 0; i < request->reason.size && used + 1 < sizeof renewal->note; i++) {
         uint8_t byte = request->reason.data[i];
         renewal->note[used++] = (char)(byte < 0x20 || byte == 0x7f ? ' ' : byte);

@@ -107,7 +107,7 @@ struct alert_copy {
 /* Who asks for a new drift reference, and why. */
 struct renewal {
     struct dl_backend_job *job;
-    char note[216]; /* fits an alert's reason with a few words before it */
+    char note[232]; /* fits an alert's reason with a few words before it */
 };
 
 /* What of the monitors the store has; restored when a transaction fails. */

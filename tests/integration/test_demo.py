@@ -52,7 +52,8 @@ def test_demo_finds_its_shift_once_and_a_renewal_clears_it(driftline, tmp_path):
         demo.wait("the alert is cleared", lambda: demo.metric("driftline_drift_raised") == 0, 10)
         act, cleared, raised = json.loads(demo.get("api/alerts"))["alerts"]
         assert act["kind"] == "reference_renewed" and act["severity"] == "info"
-        assert act["reason"].endswith("by http 127.0.0.1: new habits, as planted")
+        assert re.fullmatch(r"reference renewed by http 127\.0\.0\.1 at 20\d\d-\S+Z: new habits, as planted",
+                            act["reason"])
         assert cleared["raised"] is False and raised["raised"] is True
         assert cleared["severity"] == raised["severity"] in ("warning", "critical")
         for moved in raised["features"]:

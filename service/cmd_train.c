@@ -10,9 +10,11 @@
 #include "service/flags.h"
 #include "service/json_out.h"
 #include "service/progress.h"
+#include "service/store_dataset.h"
 
 enum {
     OUT = 1,
+    STORE,
     ARCHITECTURE,
     ATTENTION,
     WINDOW,
@@ -41,6 +43,7 @@ enum {
 
 static const struct option long_options[] = {
     {"out", required_argument, NULL, OUT},
+    {"store", required_argument, NULL, STORE},
     {"architecture", required_argument, NULL, ARCHITECTURE},
     {"attention", required_argument, NULL, ATTENTION},
     {"window", required_argument, NULL, WINDOW},
@@ -69,7 +72,7 @@ static const struct option long_options[] = {
     {NULL, 0, NULL, 0}};
 
 struct arguments {
-    const char *file, *out;
+    const char *file, *store, *out;
     int json;
     struct dl_dataset_options data;
     struct dl_train_options train;
@@ -81,7 +84,7 @@ static void help(void)
     const struct dl_network_config *n = &dl_network_config_default;
 
     printf(
-        "usage: driftline train FILE --out MODEL [flags]\n"
+        "usage: driftline train FILE|--store FILE --out MODEL [flags]\n"
         "\n"
         "Learns from a recorded feed which edges come next. The first 70 %% of the time are\n"
         "learnt from, the next 15 %% decide when to stop and calibrate the probabilities, the\n"
@@ -93,6 +96,9 @@ static void help(void)
         "  driftline evaluate payments.csv --src payer --dst payee --time at --time-unit ms \\\n"
         "      --model payments.safetensors\n"
         "\n"
+        "  --store FILE          learn from the edge log of a store (which may be in use) in "
+        "place\n"
+        "                        of a recorded file; the flags under Data do not apply\n"
         "  --out MODEL           the file to write (safetensors)\n"
         "  --ties POLICY         what the model may see of events with the same time:\n"
         "                        stream   those that came before (a live service; the default)\n"
@@ -200,6 +206,9 @@ static int take_flag(int code, char *value, void *context, struct dl_error *erro
     case OUT:
         a->out = value;
         break;
+    case STORE:
+        a->store = value;
+        break;
     case JSON:
         a->json = 1;
         break;
@@ -259,13 +268,14 @@ static int parse(int argc, char **argv, struct arguments *a, int *done)
     *done = flags == DL_FLAGS_HELPED;
     if (*done) return DL_EXIT_OK;
     if (flags == DL_FLAGS_WRONG) return DL_EXIT_USAGE;
-    if (optind + 1 != argc || !a->out) {
+    int named = (optind + 1 == argc && !a->store) || (optind == argc && a->store);
+    if (!named || !a->out) {
         fprintf(stderr, "driftline train: %s (--help shows how)\n",
-                optind + 1 != argc ? "name one file to learn from"
-                                   : "name the file to write with --out MODEL");
+                named ? "name the file to write with --out MODEL"
+                      : "name one file to learn from, or a store with --store");
         return DL_EXIT_USAGE;
     }
-    a->file = argv[optind];
+    a->file = a->store ? a->store : argv[optind];
     return DL_EXIT_OK;
 }
 
@@ -277,7 +287,8 @@ static void print_next(const struct dl_dataset *dataset, const struct dl_dataset
 {
     const char *const names[][2] = {
         {"src", data->src}, {"dst", data->dst}, {"time", data->time}, {"weight", data->weight}};
-    if (strcmp(dataset->path, "-") == 0) return; /* standard input is read once */
+    /* Standard input is read once; a store is no file that evaluate reads. */
+    if (strcmp(dataset->path, "-") == 0 || !dataset->hash[0]) return;
     printf("next        driftline evaluate %s", dataset->path);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i][1]) printf(" --%s %s", names[i][0], names[i][1]);
@@ -359,11 +370,11 @@ static void announce(struct dl_progress_line *line, const struct dl_dataset *dat
     char text[400];
 
     snprintf(text, sizeof text,
-             "%s: %" PRIu64 " events, %u nodes, %u timestamps, time unit %s%s, SHA-256 %.16s...",
+             "%s: %" PRIu64 " events, %u nodes, %u timestamps, time unit %s%s%s%.16s",
              dataset->path, dataset->event_count, dataset->node_count, dataset->timestamp_count,
              dl_time_unit_name(dataset->time_unit),
              dataset->time_unit_guessed ? " (judged by the values; --time-unit states it)" : "",
-             dataset->hash);
+             dataset->hash[0] ? ", SHA-256 " : "", dataset->hash);
     dl_progress_line_note(line, text);
     if (dataset->out_of_order) {
         snprintf(text, sizeof text,
@@ -417,7 +428,8 @@ int dl_cmd_train(int argc, char **argv)
     a.train.progress = dl_progress_line_hook(&line);
     int status = check_writable(a.out, &error);
     if (status == DL_OK)
-        status = dl_dataset_load(a.file, &a.data, &a.train.progress, &dataset, &error);
+        status = a.store ? dl_store_dataset_load(a.store, &dataset, &error)
+                         : dl_dataset_load(a.file, &a.data, &a.train.progress, &dataset, &error);
     if (status != DL_OK) goto done;
     announce(&line, dataset, &a);
     if ((status = dl_train_run(dataset, &a.train, &network, &info, &report, &error)) != DL_OK)

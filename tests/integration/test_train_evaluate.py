@@ -137,3 +137,25 @@ def test_us_legis_reaches_the_level_of_the_prototype(run, data, tmp_path):
         assert report["protocol"]["ties"] == ties
         assert report["ap"]["batch_mean"] >= least
         assert report["ap"]["pooled"] <= report["bound"]["ap_pooled"]
+
+
+def test_a_store_is_learnt_from_like_the_file_that_went_into_it(run, feed, model, tmp_path):
+    store, out = tmp_path / "edges.db", tmp_path / "stored.safetensors"
+    run("ingest", feed, "--store", store, "--time-unit", "ms", "--map", "src=payer", "--map",
+        "dst=payee", "--map", "time=at", "--map", "weight=amount")
+    report = json.loads(run("train", "--store", store, "--out", out, "--json", *SMALL).stdout)
+    assert report["data"]["edges"] == 6000 and report["data"]["time_unit"] == "ms"
+
+    def figures(path):
+        report = json.loads(run("evaluate", feed, *COLUMNS, "--model", path, "--json").stdout)
+        return report["ap"], report["auc"], report["mrr"]
+
+    assert figures(out) == figures(model)
+
+
+def test_train_wants_one_feed_and_a_store_that_is_there(run, feed, tmp_path):
+    out = tmp_path / "none.safetensors"
+    done = run("train", feed, "--store", tmp_path / "none.db", "--out", out, code=2)
+    assert "--store" in done.stderr
+    done = run("train", "--store", tmp_path / "none.db", "--out", out, code=1)
+    assert "none.db" in done.stderr and done.stderr.count("\n") == 1

@@ -161,7 +161,7 @@ static void exec(sqlite3 *db, const char *text)
 }
 
 /* `events` carry their ordinals: the ingest ran first. */
-static double run_ceiling(const struct dl_event *events)
+static double run_ceiling(const struct dl_event *events, double *cpu)
 {
     char path[4000];
     snprintf(path, sizeof path, "%s/bench-ceiling.db", folder);
@@ -184,6 +184,7 @@ static double run_ceiling(const struct dl_event *events)
     sqlite3_prepare_v2(db, "BEGIN IMMEDIATE", -1, &begin, NULL);
     sqlite3_prepare_v2(db, "COMMIT", -1, &commit, NULL);
     int64_t start_ns = dl_clock_monotonic_ns();
+    *cpu = -cpu_seconds();
     for (uint32_t i = 0; i < batches; i++) {
         sqlite3_bind_int64(add, 1, (sqlite3_int64)i * batch_events);
         sqlite3_bind_blob64(add, 2, blobs[i].data, blobs[i].size, SQLITE_STATIC);
@@ -194,6 +195,7 @@ static double run_ceiling(const struct dl_event *events)
         }
     }
     double seconds = (double)(dl_clock_monotonic_ns() - start_ns) * 1e-9;
+    *cpu += cpu_seconds();
     sqlite3_finalize(add);
     sqlite3_finalize(begin);
     sqlite3_finalize(commit);
@@ -248,16 +250,20 @@ int main(int argc, char **argv)
         "window building counted\n",
         sqlite3_libversion(), event_count, node_count, window, batch_events);
     struct dl_event *events = make_feed();
-    double ours[99], ceiling[99];
+    double ours[99], ceiling[99], ours_cpu[99];
     for (uint32_t i = 0; i < runs; i++) {
         struct figures f = run_ingest(events);
         ours[i] = event_count / f.seconds;
-        ceiling[i] = event_count / run_ceiling(events);
-        printf("run %u: %.0f thousand events/s (%.0f by processor time), blob log alone %.0f; %.1f "
+        double ceiling_cpu;
+        ceiling[i] = event_count / run_ceiling(events, &ceiling_cpu);
+        ours_cpu[i] = event_count / f.cpu_seconds;
+        printf("run %u: %.0f thousand events/s (%.0f by processor time), blob log alone %.0f "
+               "(%.0f); %.1f "
                "MB of pages in %lu, log "
                "tail %lu events; a batch p50 %.1f ms, p99 %.1f, longest %.1f\n",
                i + 1, ours[i] / 1e3, event_count / f.cpu_seconds / 1e3, ceiling[i] / 1e3,
-               (double)f.stats.page_bytes_written / 1e6, (unsigned long)f.stats.pages_written,
+               event_count / ceiling_cpu / 1e3, (double)f.stats.page_bytes_written / 1e6,
+               (unsigned long)f.stats.pages_written,
                (unsigned long)(f.stats.log_next_seq - f.stats.recover_from), f.batch_p50_ms,
                f.batch_p99_ms, f.batch_max_ms);
         fflush(stdout);
@@ -265,7 +271,7 @@ int main(int argc, char **argv)
     free(events);
     double mine = median(ours, runs), rival = median(ceiling, runs);
     printf("ingest: %.0f thousand events/s, %.2f x the ceiling (target >= 500 thousand and >= 0.5 "
-           "x, blob log alone %.0f thousand)\n",
-           mine / 1e3, mine / rival, rival / 1e3);
+           "x, blob log alone %.0f thousand); by processor time %.0f thousand\n",
+           mine / 1e3, mine / rival, rival / 1e3, median(ours_cpu, runs) / 1e3);
     return 0;
 }

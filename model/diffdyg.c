@@ -20,8 +20,11 @@ struct plan {
 struct state {
     struct dl_token_state tokens;
     struct dl_layers_state layers;
-    struct dl_observed *observed;      /* (P) */
-    dl_real *self_x;                   /* (2P, d) */
+    struct dl_observed *observed; /* (P) */
+    dl_real *self_x;              /* (2P, d) */
+    /* Of the present query's source alone, for the pairs that share them. */
+    dl_real *source_x, *source_qkv;    /* (W, d), (W, D) */
+    uint32_t *source_position;         /* (W) */
     dl_real *pooled, *hidden, *active; /* (P, 2d), (P, d), (P, d) */
     dl_real *dpooled, *dhead;          /* (P, 2d), (P, d) */
 };
@@ -117,6 +120,9 @@ static void carve(const struct dl_network *network, struct dl_workspace *workspa
     dl_tokens_carve_forward(&state->tokens, carve, config, window_rows);
     dl_layers_carve_forward(&plan->layers, &state->layers, carve, config, pairs, n);
     state->observed = dl_carve_take(carve, pairs, sizeof *state->observed);
+    state->source_x = dl_carve_take(carve, config->window * d, size);
+    state->source_qkv = dl_carve_take(carve, config->window * plan->layers.shape.row, size);
+    state->source_position = dl_carve_take(carve, config->window, sizeof *state->source_position);
     state->self_x = dl_carve_take(carve, 2 * pairs * d, size);
     state->pooled = dl_carve_take(carve, pairs * 2 * d, size);
     state->hidden = dl_carve_take(carve, pairs * d, size);
@@ -128,6 +134,28 @@ static void carve(const struct dl_network *network, struct dl_workspace *workspa
 }
 
 /* ---- tokens ------------------------------------------------------------------------------ */
+
+/* The source's tokens as they are in every pair whose other side has nothing to
+ * do with them: mapped, and projected for the first layer. Once for a query. */
+static void source_forward(const struct dl_network *network, struct dl_workspace *workspace)
+{
+    const struct plan *plan = network->plan;
+    struct state *state = workspace->state;
+    struct dl_batch *batch = &workspace->batch;
+    const size_t d = network->config.width;
+    const dl_real *side = network->values + plan->side;
+    if (!batch->shares || !batch->source_is_new) return;
+    batch->source_is_new = 0;
+    dl_tokens_forward(network, &plan->tokens, &state->tokens, batch->source_count,
+                      batch->source_token, batch->source_elapsed, batch->plain_seen, 0);
+    for (uint32_t i = 0; i < batch->source_count; i++) {
+        state->source_position[i] = i + 1;
+        for (size_t j = 0; j < d; j++)
+            state->source_x[i * d + j] = state->tokens.x[i * d + j] + side[j];
+    }
+    dl_layers_project(network, &plan->layers, &state->layers, batch->source_count, state->source_x,
+                      state->source_position, state->source_qkv);
+}
 
 /* Maps both kinds of token to the width and sets them in sequence: x (T, d). */
 static void embed_forward(const struct dl_network *network, struct dl_workspace *workspace,
@@ -145,11 +173,16 @@ static void embed_forward(const struct dl_network *network, struct dl_workspace 
         size_t n = batch->start[p + 1] - batch->start[p];
         for (uint32_t s = 0; s < 2; s++) {
             size_t rows = s == 0 ? batch->source_rows[p] : n - batch->source_rows[p];
-            memcpy(x, state->self_x + (2 * p + s) * d, d * sizeof(dl_real));
-            memcpy(x + d, window_x, (rows - 1) * d * sizeof(dl_real));
-            for (size_t i = 0; i < rows; i++, x += d)
-                for (size_t j = 0; j < d; j++) x[j] += side[s * d + j];
-            window_x += (rows - 1) * d;
+            const uint8_t *shared = batch->shared + batch->start[p] + s * batch->source_rows[p];
+            for (size_t i = 0; i < rows; i++, x += d) {
+                if (shared[i]) {
+                    memcpy(x, state->source_x + (i - 1) * d, d * sizeof *x);
+                    continue;
+                }
+                const dl_real *own = i == 0 ? state->self_x + (2 * p + s) * d : window_x;
+                for (size_t j = 0; j < d; j++) x[j] = own[j] + side[s * d + j];
+                if (i > 0) window_x += d;
+            }
         }
     }
 }
@@ -226,7 +259,10 @@ static void head_backward(const struct dl_network *network, struct dl_workspace 
 
 static struct dl_sequences sequences_of(const struct dl_batch *batch)
 {
-    return (struct dl_sequences){batch->pairs, batch->start, batch->position, batch->place};
+    return (struct dl_sequences){.count = batch->pairs,
+                                 .start = batch->start,
+                                 .position = batch->position,
+                                 .place = batch->place};
 }
 
 static void forward(const struct dl_network *network, struct dl_workspace *workspace,
@@ -234,7 +270,12 @@ static void forward(const struct dl_network *network, struct dl_workspace *works
 {
     const struct plan *plan = network->plan;
     struct state *state = workspace->state;
-    const struct dl_sequences sequences = sequences_of(&workspace->batch);
+    struct dl_sequences sequences = sequences_of(&workspace->batch);
+    source_forward(network, workspace);
+    if (workspace->batch.shares) {
+        sequences.known = workspace->batch.shared;
+        sequences.known_qkv = state->source_qkv;
+    }
     for (uint32_t p = 0; attention && p < sequences.count; p++)
         state->observed[p] = (struct dl_observed){.attention = attention + p, .part = 1};
     embed_forward(network, workspace, pass, dl_layers_input(&state->layers, pass));

@@ -139,6 +139,8 @@ void dl_batch_carve(struct dl_batch *batch, struct dl_carve *carve,
     batch->tokens = dl_carve_take(carve, pairs_max, sizeof *batch->tokens);
     batch->place = dl_carve_take(carve, pairs_max, sizeof *batch->place);
     batch->position = dl_carve_take(carve, batch->rows_max, sizeof *batch->position);
+    batch->shared = dl_carve_take(carve, batch->rows_max, sizeof *batch->shared);
+    batch->plain_seen = dl_carve_take(carve, rows ? 2 * window : 0, sizeof *batch->plain_seen);
     batch->self = dl_carve_take(carve, sides * DL_SELF_COLUMNS, sizeof(dl_real));
     batch->token = dl_carve_take(carve, rows * batch->layout.columns, sizeof(dl_real));
     batch->elapsed = dl_carve_take(carve, rows, sizeof(dl_real));
@@ -456,6 +458,7 @@ void dl_batch_begin(struct dl_batch *batch, const struct dl_query *query)
 {
     batch->query = query;
     batch->source_side = UINT32_MAX;
+    batch->source_is_new = 1;
     uint32_t count = copy_peers(batch, &query->source, 0);
     batch->source_count = count;
     node_columns(batch->source_self, batch, &query->source.state);
@@ -464,28 +467,43 @@ void dl_batch_begin(struct dl_batch *batch, const struct dl_query *query)
                       batch->source_token, batch->source_elapsed);
     for (uint32_t i = 0; i < count; i++)
         batch->source_seen[i] = count_of(batch->peers[0][i], batch->peers[0], count);
+    for (uint32_t i = 0; i < count && batch->form == DL_BATCH_JOINT; i++) {
+        batch->plain_seen[2 * i] = batch->source_seen[i];
+        batch->plain_seen[2 * i + 1] = 0;
+    }
 }
 
+/* Appends a side's tokens. `seen` (count, 2) stands where those that are kept
+ * will: it is closed up over the shared ones. */
 static void joint_tokens(struct dl_batch *batch, int s, const struct dl_side *candidate,
-                         uint32_t count, uint32_t other)
+                         uint32_t count, uint32_t other, uint16_t *seen)
 {
     const size_t columns = batch->layout.columns;
     dl_real *token = batch->token + batch->window_rows * columns;
     dl_real *elapsed = batch->elapsed + batch->window_rows;
-    if (s == 0) {
-        memcpy(token, batch->source_token, count * columns * sizeof *token);
-        memcpy(elapsed, batch->source_elapsed, count * sizeof *elapsed);
-    } else {
+    uint8_t *shared = batch->shared + batch->rows;
+    uint32_t *position = batch->position + batch->rows, kept = 0;
+    if (s == 1)
         window_tokens(batch, candidate, count, batch->query->feature_count, moment_of(batch->query),
                       token, elapsed);
-    }
-    batch->position[batch->rows] = 0;
+    position[0] = shared[0] = 0;
     for (uint32_t i = 0; i < count; i++) {
-        token[i * columns + DL_TOKEN_OTHER] = batch->peers[s][i] == other;
-        batch->position[batch->rows + i + 1] = i + 1;
+        const int is_other = batch->peers[s][i] == other;
+        position[i + 1] = i + 1;
+        shared[i + 1] = s == 0 && batch->shares && !is_other && seen[2 * i + 1] == 0;
+        if (shared[i + 1]) continue;
+        if (s == 0) {
+            memcpy(token + kept * columns, batch->source_token + i * columns,
+                   columns * sizeof *token);
+            elapsed[kept] = batch->source_elapsed[i];
+        }
+        token[kept * columns + DL_TOKEN_OTHER] = is_other;
+        seen[2 * kept] = seen[2 * i];
+        seen[2 * kept + 1] = seen[2 * i + 1];
+        kept++;
     }
     batch->rows += count + 1;
-    batch->window_rows += count;
+    batch->window_rows += kept;
 }
 
 /* Names the pair's windows, the source's once for all pairs of its query. */
@@ -535,7 +553,7 @@ void dl_batch_add(struct dl_batch *batch, uint32_t index, uint64_t place)
         window_memory(self, batch, s, counts[s], nodes[1 - s], seen);
         longer_history(self, batch, &query->between[index], s);
         if (batch->form == DL_BATCH_JOINT)
-            joint_tokens(batch, s, candidate, counts[s], nodes[1 - s]);
+            joint_tokens(batch, s, candidate, counts[s], nodes[1 - s], seen);
     }
     if (batch->form == DL_BATCH_APART) name_sides(batch, candidate, place);
     batch->source_rows[pair] = 1 + counts[0];

@@ -160,15 +160,53 @@ static void dropout(const struct dl_network *network, const struct dl_sequences 
 
 /* ---- attention block: y = x + dropout(norm_heads(attention(norm(x))) · Wo) ------------------ */
 
-static void rotate(const struct dl_network *network, const struct dl_layers_plan *plan,
-                   const struct dl_sequences *sequences, dl_real *qkv, int sign)
+static void rotate(const struct dl_network *network, const struct dl_layers_plan *plan, size_t rows,
+                   const uint32_t *position, dl_real *qkv, int sign)
 {
     if (!network->config.rope) return;
     /* All of Q and K, which stand side by side. */
-    network->kernels->rotate(sequences->start[sequences->count],
-                             2 * (size_t)plan->shape.maps * plan->shape.heads,
-                             plan->shape.width / 2, qkv, plan->shape.row, sequences->position,
-                             plan->cosine, plan->sine, sign);
+    network->kernels->rotate(rows, 2 * (size_t)plan->shape.maps * plan->shape.heads,
+                             plan->shape.width / 2, qkv, plan->shape.row, position, plan->cosine,
+                             plan->sine, sign);
+}
+
+/* Rows [first, first + rows): norm, projection, rotation. */
+static void project(const struct dl_network *network, const struct dl_layers_plan *plan, uint32_t l,
+                    struct dl_layer_kept *kept, size_t first, size_t rows, const dl_real *x,
+                    const uint32_t *position)
+{
+    const struct dl_layer *layer = &plan->layers[l];
+    const size_t d = network->config.width, at = first * d;
+    dl_real *qkv = kept->qkv + first * plan->shape.row;
+    network->kernels->rmsnorm(rows, d, x + at, d, network->values + layer->attention_norm, 1,
+                              kept->norm1 + at, d, kept->inverse1 + first);
+    dl_linear_forward(network, &layer->qkv, rows, kept->norm1 + at, qkv, 0);
+    rotate(network, plan, rows, position + first, qkv, 1);
+}
+
+void dl_layers_project(const struct dl_network *network, const struct dl_layers_plan *plan,
+                       struct dl_layers_state *state, size_t rows, const dl_real *x,
+                       const uint32_t *position, dl_real *qkv)
+{
+    project(network, plan, 0, &state->shared, 0, rows, x, position);
+    memcpy(qkv, state->shared.qkv, rows * plan->shape.row * sizeof *qkv);
+}
+
+/* Those rows that are not known, run by run. */
+static void project_unknown(const struct dl_network *network, const struct dl_layers_plan *plan,
+                            struct dl_layer_kept *kept, const struct dl_sequences *sequences,
+                            const dl_real *x)
+{
+    const size_t rows = sequences->start[sequences->count], row = plan->shape.row;
+    for (size_t i = 0, end; i < rows; i = end) {
+        for (end = i; end < rows && !sequences->known[end]; end++)
+            ;
+        if (end > i) project(network, plan, 0, kept, i, end - i, x, sequences->position);
+        for (; end < rows && sequences->known[end]; end++)
+            memcpy(kept->qkv + end * row,
+                   sequences->known_qkv + (sequences->position[end] - 1) * row,
+                   row * sizeof(dl_real));
+    }
 }
 
 static void attention_forward(const struct dl_network *network, const struct dl_layers_plan *plan,
@@ -180,10 +218,10 @@ static void attention_forward(const struct dl_network *network, const struct dl_
     const struct dl_attention_shape *shape = &plan->shape;
     const struct dl_kernels *kernels = network->kernels;
     const size_t d = network->config.width, rows = sequences->start[sequences->count];
-    kernels->rmsnorm(rows, d, x, d, network->values + layer->attention_norm, 1, kept->norm1, d,
-                     kept->inverse1);
-    dl_linear_forward(network, &layer->qkv, rows, kept->norm1, kept->qkv, 0);
-    rotate(network, plan, sequences, kept->qkv, 1);
+    if (l == 0 && sequences->known)
+        project_unknown(network, plan, kept, sequences, x);
+    else
+        project(network, plan, l, kept, 0, rows, x, sequences->position);
     for (uint32_t p = 0; p < sequences->count; p++) {
         size_t at = sequences->start[p];
         uint32_t n = sequences->start[p + 1] - sequences->start[p];
@@ -249,7 +287,7 @@ static void attention_backward(const struct dl_network *network, const struct dl
             g[3 * w + i] -= dlambda * layer->lambda_terms[1] * v[2 * w + i];
         }
     }
-    rotate(network, plan, sequences, state->dqkv, -1);
+    rotate(network, plan, rows, sequences->position, state->dqkv, -1);
     dl_linear_backward(network, &layer->qkv, rows, kept->norm1, state->dqkv, state->dy, gradients);
     kernels->rmsnorm_backward(rows, d, kept->x, d, network->values + layer->attention_norm, 1,
                               kept->inverse1, state->dy, d, dx, d, 1,

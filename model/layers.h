@@ -18,6 +18,9 @@ struct dl_sequences {
     const uint32_t *start;    /* (count + 1): first token of each; it may have none */
     const uint32_t *position; /* (T): place of a token, for the rotation */
     const uint64_t *place;    /* (count): for dropout */
+    /* In inference, rows whose first projection is known already; NULL: none is. */
+    const uint8_t *known;     /* (T) */
+    const dl_real *known_qkv; /* row position − 1 is that of a known token */
 };
 
 struct dl_layer {
@@ -76,6 +79,11 @@ void dl_layers_carve_backward(const struct dl_layers_plan *plan, struct dl_layer
 
 /* Where the input (T, d) goes before forward. */
 dl_real *dl_layers_input(struct dl_layers_state *state, const struct dl_pass *pass);
+/* The first layer's projection of `rows` tokens x (rows, d), as it would be within
+ * a sequence: qkv (rows, D). Not while state is in use. */
+void dl_layers_project(const struct dl_network *network, const struct dl_layers_plan *plan,
+                       struct dl_layers_state *state, size_t rows, const dl_real *x,
+                       const uint32_t *position, dl_real *qkv);
 /* Leaves state->y (T, d), and with `pass` what backward needs. `observed`
  * (count) or NULL. */
 void dl_layers_forward(const struct dl_network *network, const struct dl_layers_plan *plan,

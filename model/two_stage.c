@@ -151,6 +151,12 @@ static void carve(const struct dl_network *network, struct dl_workspace *workspa
 
 /* ---- the encoder ---------------------------------------------------------------------- */
 
+static struct dl_sequences sequences_of(const struct state *state, uint32_t count)
+{
+    return (struct dl_sequences){
+        .count = count, .start = state->start, .position = state->position, .place = state->place};
+}
+
 /* Encodes `count` windows of the batch to state->h. */
 static void encode(const struct dl_network *network, struct dl_workspace *workspace,
                    const struct dl_pass *pass, const uint32_t *which, uint32_t count,
@@ -160,7 +166,7 @@ static void encode(const struct dl_network *network, struct dl_workspace *worksp
     struct state *state = workspace->state;
     const struct dl_batch *batch = &workspace->batch;
     const size_t d = network->config.width;
-    const struct dl_sequences sequences = {count, state->start, state->position, state->place};
+    const struct dl_sequences sequences = sequences_of(state, count);
     uint32_t rows = 0;
     state->start[0] = 0;
     for (uint32_t s = 0; s < count; s++) {
@@ -189,7 +195,7 @@ static void encode_backward(const struct dl_network *network, struct dl_workspac
     struct state *state = workspace->state;
     const uint32_t count = workspace->batch.sides;
     const size_t d = network->config.width;
-    const struct dl_sequences sequences = {count, state->start, state->position, state->place};
+    const struct dl_sequences sequences = sequences_of(state, count);
     const size_t rows = state->start[count];
     for (uint32_t s = 0; s < count; s++)
         dl_layers_mean_backward(network, &state->layers, state->start[s], state->start[s + 1],

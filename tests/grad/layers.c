@@ -359,7 +359,8 @@ static void check_layers(int differential)
     carve_layers(&l);
     dl_layers_start(&l.plan, config);
     bare_bind(&l.bare);
-    l.sequences = (struct dl_sequences){3, starts, positions, places};
+    l.sequences =
+        (struct dl_sequences){.count = 3, .start = starts, .position = positions, .place = places};
     l.x = noise(TOKENS * LAYER_WIDTH, 1);
     l.weights = noise(3 * LAYER_WIDTH, 1), l.means = noise(3 * LAYER_WIDTH, 0);
     layers_loss(&l);

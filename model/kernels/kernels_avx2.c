@@ -161,6 +161,7 @@ static void pack_rows(size_t k, size_t n, const float *source, size_t row, float
 INLINE void transpose(__m256 r[LANES])
 {
     __m256 t[LANES], u[LANES];
+#pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
         t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
         t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
@@ -398,29 +399,35 @@ static float softmax_backward(size_t n, size_t columns, float scale, const float
     return sum_of(total);
 }
 
-/* 1/√(mean square + ε) of up to eight rows: one root and one division for all. */
+/* 1/√(mean square + ε) of up to eight rows: one root and one division for all.
+ * The last row stands in for those that are missing. */
 INLINE __m256 rms_factors(size_t rows, size_t n, const float *x, size_t x_row)
 {
     const size_t whole = n / LANES * LANES;
     const __m256i mask = mask_of(n - whole);
+    const float *from[LANES];
     __m256 sum[LANES];
+#pragma GCC unroll 8
     for (size_t i = 0; i < LANES; i++) {
-        const float *from = x + i * x_row;
+        from[i] = x + (i < rows ? i : rows - 1) * x_row;
         sum[i] = _mm256_setzero_ps();
-        if (i >= rows) continue;
-        for (size_t j = 0; j < whole; j += LANES) {
-            __m256 v = _mm256_loadu_ps(from + j);
-            sum[i] = _mm256_fmadd_ps(v, v, sum[i]);
-        }
-        if (whole < n) {
-            __m256 v = _mm256_maskload_ps(from + whole, mask);
+    }
+    for (size_t j = 0; j < whole; j += LANES) {
+#pragma GCC unroll 8
+        for (size_t i = 0; i < LANES; i++) {
+            __m256 v = _mm256_loadu_ps(from[i] + j);
             sum[i] = _mm256_fmadd_ps(v, v, sum[i]);
         }
     }
+    for (size_t i = 0; i < LANES && whole < n; i++) {
+        __m256 v = _mm256_maskload_ps(from[i] + whole, mask);
+        sum[i] = _mm256_fmadd_ps(v, v, sum[i]);
+    }
     transpose(sum);
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++) sum[i] = _mm256_add_ps(sum[i], sum[i + half]);
-    __m256 mean = _mm256_div_ps(sum[0], _mm256_set1_ps((float)n));
+    __m256 all =
+        _mm256_add_ps(_mm256_add_ps(_mm256_add_ps(sum[0], sum[4]), _mm256_add_ps(sum[2], sum[6])),
+                      _mm256_add_ps(_mm256_add_ps(sum[1], sum[5]), _mm256_add_ps(sum[3], sum[7])));
+    __m256 mean = _mm256_div_ps(all, _mm256_set1_ps((float)n));
     mean = _mm256_add_ps(mean, _mm256_set1_ps(DL_RMSNORM_EPSILON));
     return _mm256_div_ps(_mm256_set1_ps(1.0f), _mm256_sqrt_ps(mean));
 }

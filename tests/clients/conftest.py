@@ -3,6 +3,7 @@ import importlib.util
 import json
 import subprocess
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,12 @@ def trained(run, tmp_path_factory):
 
 class Running(integration.Service):
     """Adds what the tests look at from outside: memory, files, metrics."""
+
+    def get(self, path, timeout=5):
+        """With the token that HTTP wants where RPC wants one."""
+        request = urllib.request.Request(f"http://{self.http}{path}", headers={"Authorization": f"Bearer {TOKEN}"})
+        with urllib.request.urlopen(request, timeout=timeout) as answer:
+            return answer.read().decode()
 
     def memory_bytes(self):
         status = Path(f"/proc/{self.process.pid}/status").read_text()

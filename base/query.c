@@ -12,6 +12,7 @@ void dl_query_deinit(struct dl_query *query)
     free(query->interactions);
     free(query->feature_memory);
     free(query->encoding_memory);
+    free(query->between_source);
     *query = (struct dl_query){0};
 }
 
@@ -88,7 +89,10 @@ int dl_query_begin(struct dl_query *query, const struct dl_graph *graph, uint32_
     query->ordinal = dl_graph_ordinal_at(graph, time);
     query->feed = *dl_graph_feed(graph);
     fill_side(query, graph, &query->source, 0, source);
-    dl_between_begin(&query->between_source, graph, source, query->ordinal);
+    if (!query->between_source) query->between_source = malloc(sizeof *query->between_source);
+    if (!query->between_source) return DL_ERR_NOMEM;
+    dl_between_begin(query->between_source, graph, source, query->ordinal);
+    memcpy(query->distinct, query->between_source->distinct, sizeof query->distinct);
     return DL_OK;
 }
 
@@ -103,7 +107,7 @@ int dl_query_add(struct dl_query *query, const struct dl_graph *graph, uint32_t 
         query->pairs[index] = (struct dl_pair_state){0};
     else
         dl_graph_pair(graph, query->source.node, candidate, &query->pairs[index]);
-    dl_between_find(&query->between_source, graph, candidate, &query->between[index]);
+    dl_between_find(query->between_source, graph, candidate, &query->between[index]);
     query->candidate_count++;
     return DL_OK;
 }
@@ -126,6 +130,12 @@ int dl_query_make_encodings(struct dl_query *query, uint32_t width)
     return DL_OK;
 }
 
+void dl_query_seal(struct dl_query *query)
+{
+    free(query->between_source);
+    query->between_source = NULL;
+}
+
 int dl_query_copy(const struct dl_query *from, struct dl_query *to)
 {
     *to = *from;
@@ -135,6 +145,7 @@ int dl_query_copy(const struct dl_query *from, struct dl_query *to)
     to->interactions = NULL;
     to->feature_memory = NULL;
     to->encoding_memory = NULL;
+    to->between_source = NULL;
     to->encoding_capacity = to->encoding_width = 0;
     to->candidate_count = 0;
     to->candidate_capacity = 0;

@@ -33,12 +33,13 @@ struct dl_query {
     struct dl_side *candidates;  /* (candidate_count) */
     struct dl_pair_state *pairs; /* (candidate_count), direction 0: source to candidate */
     struct dl_between *between;  /* (candidate_count) */
+    float distinct[2];           /* of the source, as a dl_between's of its candidate */
     uint32_t encoding_width;     /* 0: no side has room for one */
     /* private */
     uint32_t window_max, candidate_capacity;
     struct dl_interaction *interactions; /* (1 + candidate_capacity, window_max) */
     float *feature_memory;
-    struct dl_between_source between_source; /* of begin, for add */
+    struct dl_between_source *between_source; /* of begin, for add */
     float *encoding_memory;
     size_t encoding_capacity; /* floats */
 };
@@ -55,6 +56,9 @@ int dl_query_begin(struct dl_query *query, const struct dl_graph *graph, uint32_
 /* Adds a candidate. DL_OK, DL_ERR_NOMEM, DL_ERR_TOO_LARGE. Pointers to earlier
  * candidates may move. */
 int dl_query_add(struct dl_query *query, const struct dl_graph *graph, uint32_t candidate);
+/* No candidate is added any more: frees what only that needs, most of the
+ * query's own size. For queries that wait in numbers. */
+void dl_query_seal(struct dl_query *query);
 /* Gives each side room for an encoding, none known. After the last candidate;
  * a query begun anew has none again. DL_OK, DL_ERR_NOMEM. */
 int dl_query_make_encodings(struct dl_query *query, uint32_t width);

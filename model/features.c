@@ -359,7 +359,7 @@ static void order_columns(dl_real *to, const struct dl_between *between)
 static void longer_history(dl_real *to, const struct dl_batch *batch,
                            const struct dl_between *between, int s)
 {
-    const float *distinct = s ? between->distinct : batch->query->between_source.distinct;
+    const float *distinct = s ? between->distinct : batch->query->distinct;
     to[DL_SELF_DISTINCT] = (dl_real)distinct[DL_AS_SOURCE];
     to[DL_SELF_DISTINCT + 1] = (dl_real)distinct[DL_AS_DESTINATION];
     if (batch->config->cooccurrence) {

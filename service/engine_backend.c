@@ -44,7 +44,9 @@ static uint64_t query_bytes(const struct dl_engine *engine, uint64_t sides)
 {
     const uint32_t encoding =
         engine->model ? dl_network_encoding_width(dl_model_get_network(engine->model)) : 0;
-    return sides * (sizeof(struct dl_side) + sizeof(struct dl_pair_state) +
+    /* Every other side is a query's source, at most. */
+    return (sides / 2 + 1) * sizeof(struct dl_query) +
+           sides * (sizeof(struct dl_side) + sizeof(struct dl_pair_state) +
                     sizeof(struct dl_between) + (uint64_t)encoding * sizeof(float) +
                     (uint64_t)engine->window * (sizeof(struct dl_interaction) +
                                                 engine->config->store.features * sizeof(float)));
@@ -121,6 +123,7 @@ static void done(struct dl_scoring *scoring)
 
 static int submit(struct job *job, struct dl_error *error)
 {
+    if (job->query_count > 0) dl_query_seal(job->queries[job->query_count - 1]);
     job->logits = calloc(job->query_count ? job->query_count : 1, sizeof *job->logits);
     if (!job->logits) goto no_memory;
     for (uint32_t i = 0; i < job->query_count; i++) {
@@ -188,6 +191,7 @@ static struct dl_query *add_query(struct job *job, uint32_t source, int64_t time
         job->queries = queries;
         job->query_capacity = capacity;
     }
+    if (job->query_count > 0) dl_query_seal(job->queries[job->query_count - 1]);
     struct dl_query *query = calloc(1, sizeof *query);
     if (!query) return NULL;
     job->queries[job->query_count++] = query;

@@ -146,8 +146,8 @@ static inline void golden_query(struct golden *golden, int q)
     query->time = (int64_t)data[0][0];
     query->ordinal = (uint32_t)data[0][1];
     query->feed.events = (uint64_t)data[0][2];
-    query->between_source.distinct[DL_AS_SOURCE] = (float)data[0][3];
-    query->between_source.distinct[DL_AS_DESTINATION] = (float)data[0][4];
+    query->distinct[DL_AS_SOURCE] = (float)data[0][3];
+    query->distinct[DL_AS_DESTINATION] = (float)data[0][4];
     query->feature_count = feature_count;
     for (int s = 0; s < DL_GROUP_RING; s++)
         query->feed.snapshots[s] = (struct dl_snapshot){.ordinal = (uint32_t)data[1][3 * s],

@@ -317,6 +317,18 @@ static void report_json(const struct report *r)
     dl_json_key(&json, "calibration");
     dl_json_open(&json, '{');
     dl_json_key_number(&json, "ece", x->calibrated ? x->ece : NAN);
+    dl_json_key(&json, "bins"); /* [mean probability, share that came true, count] */
+    dl_json_open(&json, '[');
+    for (int i = 0; i < DL_RELIABILITY_BINS && x->calibrated; i++) {
+        const uint64_t count = x->reliability.bins[i].count;
+        if (count == 0) continue;
+        dl_json_open(&json, '[');
+        dl_json_number(&json, x->reliability.bins[i].probability_sum / (double)count);
+        dl_json_number(&json, (double)x->reliability.bins[i].positives / (double)count);
+        dl_json_uint(&json, count);
+        dl_json_close(&json, ']');
+    }
+    dl_json_close(&json, ']');
     dl_json_close(&json, '}');
     dl_json_key(&json, "attention");
     dl_json_open(&json, '{');

@@ -51,6 +51,7 @@ def test_evaluate_prints_the_object_of_the_protocol(run, feed, model):
     assert report["bound"]["ap_pooled"] > 0.98
     assert len(report["attention"]["entropy"]) == 2
     assert report["calibration"]["ece"] < 0.1
+    assert sum(count for _, _, count in report["calibration"]["bins"]) == 2 * report["scored"]
 
 
 def test_the_same_seed_gives_the_same_file_and_figures(run, feed, model, tmp_path):

@@ -56,7 +56,7 @@ BUGS = [
      "node->ring[slot_at(node, at - 1)].time > interaction->time) at--;",
      "node->ring[slot_at(node, at - 1)].time >= interaction->time) at--;"),
     ("age-of-the-event", "age bound by arrival, not by time", "base/graph.c",
-     "    if (node->count && is_too_old(", "    if (0 && is_too_old("),
+     "    if (node->count &&\n        is_too_old(", "    if (0 &&\n        is_too_old("),
     ("stale-checkpoint", "stale checkpoint", "store/checkpoint.c",
      "int status = round_ended(store, round->start, step, error);",
      "int status = round_ended(store, events, step, error);"),

@@ -76,7 +76,7 @@ int main(int count, char **arguments)
     DL_CHECK(dl_pairs_init(&pairs, dataset) == DL_OK);
     if (dl_pass_init(&pass, dataset, ties, seed, config.window, &error) != DL_OK) die(error.text);
     for (int run = 0; run < 2; run++) {
-        dl_batch_carve(&batch, &carve, &config, &encoding, DL_BATCH_JOINT, 1);
+        dl_batch_carve(&batch, &carve, &config, &encoding, 1, DL_BATCH_JOINT);
         if (run == 0) carve = (struct dl_carve){.base = aligned_alloc(64, carve.used)};
         DL_CHECK(carve.base != NULL);
     }

@@ -15,9 +15,11 @@ of attention on tokens that name the other endpoint, over what uniform attention
 would give them. A model of width 16 (softmax 18, which makes up for the second
 pair of projections), one head, two layers.
 
-Every training is kept in --work; a run that is there is not done again.
+Every training is kept in --work, by program and budget; a run that is there is
+not done again.
 """
 import argparse
+import hashlib
 import json
 import os
 import subprocess
@@ -41,7 +43,8 @@ def run(arguments):
 class Runner:
     def __init__(self, a):
         self.a = a
-        self.work = Path(a.work)
+        program = hashlib.sha256(Path(a.driftline).read_bytes()).hexdigest()[:8]
+        self.work = Path(a.work) / f"{program}-{a.epochs}x{a.positives}"
         self.work.mkdir(parents=True, exist_ok=True)
 
     def common(self, name):

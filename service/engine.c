@@ -84,8 +84,8 @@ static void batch_deinit(struct batch *b)
     dl_buf_free(&b->bytes);
 }
 
-static int check_model(const struct dl_config *config, const struct dl_model *model,
-                       struct dl_error *error)
+int dl_engine_check_model(const struct dl_config *config, const struct dl_model *model,
+                          struct dl_error *error)
 {
     const struct dl_model_info *info = dl_model_get_info(model);
     if (info->config.window > config->store.window)
@@ -101,7 +101,9 @@ static int check_model(const struct dl_config *config, const struct dl_model *mo
                             info->config.feature_count);
     if (info->time_unit != config->source.time_unit)
         return dl_error_set(
-            error, DL_ERR_VERSION, "the model was trained on times in %s, source.time_unit is %s",
+            error, DL_ERR_VERSION,
+            "the model was trained on times in %s, source.time_unit is %s; set it to the feed's "
+            "unit, and train a model on times in that unit",
             dl_time_unit_name(info->time_unit), dl_time_unit_name(config->source.time_unit));
     return DL_OK;
 }
@@ -111,7 +113,7 @@ int dl_engine_new(const struct dl_engine_parts *parts, struct dl_engine **out,
 {
     const struct dl_config *config = parts->config;
     if (parts->model) {
-        int status = check_model(config, parts->model, error);
+        int status = dl_engine_check_model(config, parts->model, error);
         if (status != DL_OK) return status;
     }
     struct dl_engine *engine = calloc(1, sizeof *engine);
@@ -163,7 +165,7 @@ void dl_engine_free(struct dl_engine *engine)
 
 int dl_engine_set_model(struct dl_engine *engine, struct dl_model *model, struct dl_error *error)
 {
-    int status = check_model(engine->config, model, error);
+    int status = dl_engine_check_model(engine->config, model, error);
     if (status != DL_OK) return status;
     DL_CHECK(!dl_engine_busy(engine));
     status = dl_engine_clear_alerts(engine, "another model was loaded", error);

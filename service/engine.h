@@ -56,6 +56,11 @@ struct dl_engine_parts {
     void *context;
 };
 
+/* Whether the model reads what the configuration keeps: before a store is made.
+ * DL_ERR_VERSION with the key to change. */
+int dl_engine_check_model(const struct dl_config *config, const struct dl_model *model,
+                          struct dl_error *error);
+
 /* Loads the state from the store. DL_ERR_VERSION if model and store do not fit
  * each other, else as dl_store_load. */
 int dl_engine_new(const struct dl_engine_parts *parts, struct dl_engine **engine,

@@ -476,6 +476,7 @@ static int open_model(struct dl_service *service, struct dl_error *error)
         service->model = dl_model_ref(service->options.model);
     } else if (service->config->model.path[0]) {
         int status = dl_model_load(service->config->model.path, &service->model, error);
+        if (status == DL_OK) status = dl_engine_check_model(service->config, service->model, error);
         if (status != DL_OK) return status;
     } else {
         DL_WARN("model", "model.path is not set: events are taken in, nothing is scored");

@@ -160,3 +160,12 @@ def test_train_wants_one_feed_and_a_store_that_is_there(run, feed, tmp_path):
     assert "--store" in done.stderr
     done = run("train", "--store", tmp_path / "none.db", "--out", out, code=1)
     assert "none.db" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_model_in_another_time_unit_stops_the_start_before_a_store_is_made(run, feed, model, tmp_path):
+    store = tmp_path / "s.db"
+    refused = run("serve", "--set", "source.kind=file", "--set", f"source.path={feed}", "--set",
+                  "source.encoding=csv", "--set", "source.time_unit=us", "--set",
+                  f"store.path={store}", "--set", f"model.path={model}", code=1)
+    assert "source.time_unit is us; set it to the feed's unit" in refused.stderr
+    assert not store.exists()

@@ -239,7 +239,7 @@ void MHD_destroy_response(struct MHD_Response *response)
 /* Whether a page of this address may be read by scripts that reached it by `host`. */
 static int is_this_machine(const char *host)
 {
-    char name[256];
+    char name[4096]; /* longer than any input */
     size_t size = strlen(host);
     while (size > 0 && host[size - 1] >= '0' && host[size - 1] <= '9') size--;
     size = size > 0 && host[size - 1] == ':' ? size - 1 : strlen(host);

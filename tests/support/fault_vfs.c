@@ -496,7 +496,8 @@ void fault_vfs_keep(void)
 {
     for (int i = 0; i < FILES_MAX; i++) {
         if (files[i].opens) abort();
-        memcpy(copies[i].name, files[i].exists ? files[i].name : "", sizeof copies[i].name);
+        memset(copies[i].name, 0, sizeof copies[i].name);
+        if (files[i].exists) memcpy(copies[i].name, files[i].name, sizeof copies[i].name);
         set_content(&copies[i].bytes, &files[i].now);
     }
 }

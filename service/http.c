@@ -644,11 +644,12 @@ failed:
 
 int dl_http_reload(struct dl_http *http, struct dl_error *error)
 {
-    int status = http->tls ? dl_http_tls_reload(http->tls, error) : DL_OK;
-    struct dl_error more = {""};
-    int of_tokens = dl_http_access_reload(http->access, &more);
-    if (status != DL_OK || of_tokens == DL_OK) return status;
-    return dl_error_set(error, of_tokens, "%s", more.text);
+    struct dl_error tls = {""}, tokens = {""};
+    int of_tls = http->tls ? dl_http_tls_reload(http->tls, &tls) : DL_OK;
+    int of_tokens = dl_http_access_reload(http->access, &tokens);
+    if (of_tls == DL_OK && of_tokens == DL_OK) return DL_OK;
+    return dl_error_set(error, of_tls != DL_OK ? of_tls : of_tokens, "%s%s%s", tls.text,
+                        of_tls != DL_OK && of_tokens != DL_OK ? "; " : "", tokens.text);
 }
 
 const char *dl_http_url(const struct dl_http *http)

@@ -1,5 +1,5 @@
 /* Differential attention, forward and backward, one sequence at a time. Maps are
- * kept transposed: a column belongs to a query, row j holds its share of key j. */
+ * kept transposed: a column belongs to a query, row j tells its share of key j. */
 #include <math.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 void dl_attention_carve(struct dl_attention_scratch *scratch, struct dl_carve *carve,
                         const struct dl_attention_shape *shape, uint32_t n_max)
 {
-    size_t map = n_max * dl_attention_row(n_max);
+    size_t map = dl_attention_maps(shape, n_max);
     scratch->packed = dl_carve_take(carve, dl_packed_size(shape->width, n_max), sizeof(dl_real));
     scratch->mix = dl_carve_take(carve, map, sizeof(dl_real));
     for (int i = 0; i < 3; i++) scratch->d[i] = dl_carve_take(carve, map, sizeof(dl_real));
@@ -88,22 +88,20 @@ void dl_attention_forward(const struct dl_kernels *kernels, const struct dl_atte
                           const struct dl_observed *observed, uint32_t layer)
 {
     const size_t width = shape->width, all = (size_t)shape->heads * width,
-                 row = dl_attention_row(n);
+                 row = dl_attention_row(shape, n), padded = dl_padded(n);
     const dl_real scale = 1 / DL_REAL_FN(sqrt)((dl_real)width);
+    dl_real *mix = scratch->mix;
     for (size_t h = 0; h < shape->heads; h++) {
-        dl_real *a1 = maps + h * head_stride, *mix = a1;
+        dl_real *a = maps + h * head_stride;
         for (size_t m = 0; m < shape->maps; m++) {
             const dl_real *q = qkv + m * all + h * width, *k = q + shape->maps * all;
-            dl_real *a = a1 + m * n * row;
             kernels->pack_transposed(width, n, q, shape->row, scratch->packed);
-            multiply(kernels, n, row, width, k, shape->row, 1, scratch->packed, DL_PANEL,
-                     DL_PANEL * width, a, row);
-            kernels->softmax(n, n, scale, a, row);
+            /* The padding, which the next map overwrites, spares a tail. */
+            multiply(kernels, n, padded, width, k, shape->row, 1, scratch->packed, DL_PANEL,
+                     DL_PANEL * width, a + m * n, row);
         }
-        if (shape->maps == 2) {
-            mix = scratch->mix;
-            kernels->difference(n, row, lambda, a1, a1 + n * row, mix, row);
-        }
+        kernels->softmax(n, shape->maps * n, scale, a, row);
+        kernels->difference(n, n, lambda, a, shape->maps == 2 ? a + n : NULL, mix, row);
         if (observed) observe(mix, n, row, (uint32_t)h, shape->heads, observed, layer);
         multiply(kernels, n, width, n, mix, 1, row, qkv + 2 * shape->maps * all + h * width,
                  shape->row, DL_PANEL, out + h * width, all);
@@ -122,27 +120,24 @@ dl_real dl_attention_backward(const struct dl_kernels *kernels,
                               struct dl_attention_scratch *scratch)
 {
     const size_t width = shape->width, all = (size_t)shape->heads * width,
-                 row = dl_attention_row(n);
+                 row = dl_attention_row(shape, n);
     const size_t v_at = 2 * shape->maps * all;
     const dl_real scale = 1 / DL_REAL_FN(sqrt)((dl_real)width);
     dl_real dlambda = 0;
     for (size_t h = 0; h < shape->heads; h++) {
-        const dl_real *a1 = maps + h * head_stride, *mix = a1;
-        dl_real *dm = scratch->d[0];
-        if (shape->maps == 2) {
-            kernels->difference(n, row, lambda, a1, a1 + n * row, scratch->mix, row);
-            mix = scratch->mix;
-        }
+        const dl_real *a = maps + h * head_stride;
+        dl_real *dm = scratch->d[0], *mix = scratch->mix;
+        kernels->difference(n, n, lambda, a, shape->maps == 2 ? a + n : NULL, mix, row);
         multiply(kernels, n, width, n, mix, row, 1, dout + h * width, all, DL_PANEL,
                  dqkv + v_at + h * width, shape->row);
         kernels->pack_transposed(width, n, dout + h * width, all, scratch->packed);
-        multiply(kernels, n, row, width, qkv + v_at + h * width, shape->row, 1, scratch->packed,
-                 DL_PANEL, DL_PANEL * width, dm, row);
+        multiply(kernels, n, dl_padded(n), width, qkv + v_at + h * width, shape->row, 1,
+                 scratch->packed, DL_PANEL, DL_PANEL * width, dm, row);
         for (size_t m = 0; m < shape->maps; m++) {
             const size_t q_at = m * all + h * width, k_at = q_at + shape->maps * all;
             dl_real *ds = scratch->d[1 + m];
             dl_real sum = kernels->softmax_backward(n, n, m == 0 ? scale : -lambda * scale,
-                                                    a1 + m * n * row, dm, ds, row);
+                                                    a + m * n, dm, ds, row);
             if (m == 1) dlambda -= sum;
             multiply(kernels, n, width, n, ds, 1, row, qkv + k_at, shape->row, DL_PANEL,
                      dqkv + q_at, shape->row);

@@ -17,10 +17,16 @@ struct dl_attention_shape {
     uint32_t row; /* (2 maps + 1) · heads · width */
 };
 
-/* Row length of a map over n tokens. */
-static inline size_t dl_attention_row(size_t n)
+/* A head's maps over n tokens stand side by side: a row for each key, and one
+ * more for what a softmax keeps there. In a row n queries of the first map, n of
+ * the second; a vector may begin at any of them. */
+static inline size_t dl_attention_row(const struct dl_attention_shape *shape, size_t n)
 {
-    return dl_padded(n);
+    return dl_padded((shape->maps - 1) * n + dl_padded(n));
+}
+static inline size_t dl_attention_maps(const struct dl_attention_shape *shape, size_t n)
+{
+    return (n + 1) * dl_attention_row(shape, n);
 }
 
 /* Where the figures of a sequence go: the pair's, of which the sequence has the
@@ -40,8 +46,8 @@ struct dl_attention_scratch {
 void dl_attention_carve(struct dl_attention_scratch *scratch, struct dl_carve *carve,
                         const struct dl_attention_shape *shape, uint32_t n_max);
 
-/* qkv (n, shape.row), rotated already; maps: (heads, maps, n, row of n) of which
- * head h starts at h · head_stride (0: they are not kept). out (n, heads · width).
+/* qkv (n, shape.row), rotated already; maps: those of head h start at
+ * h · head_stride (0: they are not kept). out (n, heads · width).
  * `observed`, if given, receives entropy, share and received of layer `layer`,
  * also by head. */
 void dl_attention_forward(const struct dl_kernels *kernels, const struct dl_attention_shape *shape,

@@ -128,8 +128,7 @@ void dl_layers_carve_forward(const struct dl_layers_plan *plan, struct dl_layers
     state->last = dl_carve_take(carve, rows * d, size);
     state->y = dl_carve_take(carve, rows * d, size);
     state->inverse = dl_carve_take(carve, rows, size);
-    carve_kept(&state->shared, carve, rows, d, &plan->shape,
-               n * dl_attention_row(n) * plan->shape.maps);
+    carve_kept(&state->shared, carve, rows, d, &plan->shape, dl_attention_maps(&plan->shape, n));
     dl_attention_carve(&state->attention, carve, &plan->shape, (uint32_t)n);
 }
 
@@ -138,7 +137,7 @@ void dl_layers_carve_backward(const struct dl_layers_plan *plan, struct dl_layer
                               size_t sequences, size_t n)
 {
     const size_t size = sizeof(dl_real), d = config->width, rows = sequences * n;
-    const size_t maps = n * dl_attention_row(n) * plan->shape.maps * plan->shape.heads;
+    const size_t maps = dl_attention_maps(&plan->shape, n) * plan->shape.heads;
     state->maps_at = dl_carve_take(carve, sequences + 1, sizeof *state->maps_at);
     for (uint32_t l = 0; l < config->layers; l++)
         carve_kept(&state->kept[l], carve, rows, d, &plan->shape, sequences * maps);
@@ -227,7 +226,7 @@ static void attention_forward(const struct dl_network *network, const struct dl_
         uint32_t n = sequences->start[p + 1] - sequences->start[p];
         dl_attention_forward(kernels, shape, layer->lambda_value, n, kept->qkv + at * shape->row,
                              kept->maps + (pass ? state->maps_at[p] : 0),
-                             pass ? shape->maps * n * dl_attention_row(n) : 0, kept->mixed + at * d,
+                             pass ? dl_attention_maps(shape, n) : 0, kept->mixed + at * d,
                              &state->attention, observed ? observed + p : NULL, l);
     }
     const dl_real *mixed = kept->mixed;
@@ -272,7 +271,7 @@ static void attention_backward(const struct dl_network *network, const struct dl
         uint32_t n = sequences->start[p + 1] - sequences->start[p];
         dlambda += dl_attention_backward(
             kernels, shape, layer->lambda_value, n, kept->qkv + at * shape->row,
-            kept->maps + state->maps_at[p], shape->maps * n * dl_attention_row(n), dmixed + at * d,
+            kept->maps + state->maps_at[p], dl_attention_maps(shape, n), dmixed + at * d,
             state->dqkv + at * shape->row, &state->attention);
     }
     if (network->config.differential) {
@@ -361,7 +360,7 @@ void dl_layers_forward(const struct dl_network *network, const struct dl_layers_
         for (uint32_t p = 0; p < sequences->count; p++) {
             size_t n = sequences->start[p + 1] - sequences->start[p];
             state->maps_at[p + 1] =
-                state->maps_at[p] + plan->shape.heads * plan->shape.maps * n * dl_attention_row(n);
+                state->maps_at[p] + plan->shape.heads * dl_attention_maps(&plan->shape, n);
         }
         for (uint32_t l = 0; l < layers; l++) {
             struct dl_layer_kept *kept = &state->kept[l];

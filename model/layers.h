@@ -42,7 +42,7 @@ struct dl_layer_kept {
     dl_real *x;                 /* (T, d) into the layer */
     dl_real *norm1, *inverse1;  /* (T, d), (T): normalised input */
     dl_real *qkv;               /* (T, D), rotated */
-    dl_real *maps;              /* of each sequence (H, maps, n, row of n) */
+    dl_real *maps;              /* of each sequence (H, dl_attention_maps) */
     dl_real *mixed, *inverse_o; /* (T, d), (T·H): attention output, its norms */
     dl_real *mixed_norm;        /* (T, d) */
     dl_real *middle;            /* (T, d) between the two blocks */

@@ -41,6 +41,7 @@ static void fill_tables(void)
         __builtin_cpu_supports("avx512bw")) {
         tables[TIER_AVX512] = tables[TIER_AVX2];
         dl_kernels_fill_avx512(&tables[TIER_AVX512]);
+        dl_kernels_fill_avx512_rows(&tables[TIER_AVX512]);
         present[TIER_AVX512] = 1;
     }
 #endif

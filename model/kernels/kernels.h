@@ -83,16 +83,20 @@ static inline size_t dl_padded(size_t n)
     return (n + DL_PAD - 1) / DL_PAD * DL_PAD;
 }
 
-/* x (n, columns; row length `row` ≥ dl_padded(columns)) = softmax(scale · x) down
- * each column, in place. Down, so that vectors hold columns and nothing has to
- * be gathered across one. */
+/* A softmax A = softmax(scale · x) down each column of x (n, columns; row length
+ * `row` ≥ dl_padded(columns)) is kept in two parts: the terms
+ * e^(scale · (x − top)) in place, and in one more row, the n-th, what makes
+ * shares of them: 1/(the column's sum). Down, so that vectors hold columns and
+ * nothing has to be gathered across one; apart, so that the division costs no
+ * pass of its own. */
 typedef void dl_softmax_fn(size_t n, size_t columns, dl_real scale, dl_real *x, size_t row);
 
-/* out = a1 − λ · a2, all (rows, n) with row length `row`; out may be a1. */
-typedef void dl_difference_fn(size_t rows, size_t n, dl_real lambda, const dl_real *a1,
+/* out (n, columns) = A1 − λ · A2 of two such softmaxes, or A1 if a2 is NULL; all
+ * have row length `row`. */
+typedef void dl_difference_fn(size_t n, size_t columns, dl_real lambda, const dl_real *a1,
                               const dl_real *a2, dl_real *out, size_t row);
 
-/* Through that softmax A: dS = scale · A ∘ (dA − (dA·A)), where dA·A is the
+/* Through such a softmax: dS = scale · A ∘ (dA − (dA·A)), where dA·A is the
  * column's dot product. Returns the sum over columns of dA·A. ds may be da. */
 typedef dl_real dl_softmax_backward_fn(size_t n, size_t columns, dl_real scale, const dl_real *a,
                                        const dl_real *da, dl_real *ds, size_t row);
@@ -191,6 +195,8 @@ extern const char *const dl_kernels_names[];
 void dl_kernels_fill_c(struct dl_kernels *kernels);
 void dl_kernels_fill_avx2(struct dl_kernels *kernels);
 void dl_kernels_fill_avx512(struct dl_kernels *kernels);
+void dl_kernels_fill_avx512_rows(struct dl_kernels *kernels);
 void dl_kernels_fill_neon(struct dl_kernels *kernels);
+dl_gemm_fn dl_gemm_avx2; /* for the AVX-512 tier, where it is the faster one */
 
 #endif

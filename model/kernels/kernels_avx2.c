@@ -115,7 +115,7 @@ INLINE void tile_rows(const struct dl_gemm *g, const float *a, const float *b, f
 /* Rows of A that stay in the first-level cache while the panels of B pass. */
 #define BLOCK_FLOATS 4096
 
-static void gemm(const struct dl_gemm *g)
+void dl_gemm_avx2(const struct dl_gemm *g)
 {
     size_t block = g->k > 0 ? BLOCK_FLOATS / g->k / ROWS_MAX * ROWS_MAX : 0;
     if (block < ROWS_MAX) block = ROWS_MAX;
@@ -349,7 +349,7 @@ INLINE __m256 softmax_term(__m256 x, __m256 top, __m256 factor)
 static void softmax(size_t n, size_t columns, float scale, float *x, size_t row)
 {
     const __m256 factor = _mm256_set1_ps(scale * 1.44269504f);
-    for (size_t j = 0; j < columns; j += LANES, x += LANES) {
+    for (size_t j = 0; j < columns && n > 0; j += LANES, x += LANES) {
         __m256 top = _mm256_set1_ps(-INFINITY), sum = _mm256_setzero_ps();
         for (size_t i = 0; i < n; i++) top = _mm256_max_ps(top, _mm256_loadu_ps(x + i * row));
         for (size_t i = 0; i < n; i++) {
@@ -357,26 +357,28 @@ static void softmax(size_t n, size_t columns, float scale, float *x, size_t row)
             _mm256_storeu_ps(x + i * row, e);
             sum = _mm256_add_ps(sum, e);
         }
-        __m256 share = _mm256_div_ps(_mm256_set1_ps(1.0f), sum);
-        for (size_t i = 0; i < n; i++)
-            _mm256_storeu_ps(x + i * row, _mm256_mul_ps(_mm256_loadu_ps(x + i * row), share));
+        _mm256_storeu_ps(x + n * row, _mm256_div_ps(_mm256_set1_ps(1.0f), sum));
     }
 }
 
-static void difference(size_t rows, size_t n, float lambda, const float *a1, const float *a2,
+static void difference(size_t n, size_t columns, float lambda, const float *a1, const float *a2,
                        float *out, size_t row)
 {
-    const size_t whole = n / LANES * LANES;
-    const __m256i mask = mask_of(n - whole);
-    const __m256 factor = _mm256_set1_ps(lambda);
-    for (size_t i = 0; i < rows; i++, a1 += row, a2 += row, out += row) {
-        for (size_t j = 0; j < whole; j += LANES)
-            _mm256_storeu_ps(out + j, _mm256_fnmadd_ps(factor, _mm256_loadu_ps(a2 + j),
-                                                       _mm256_loadu_ps(a1 + j)));
-        if (whole < n)
-            _mm256_maskstore_ps(out + whole, mask,
-                                _mm256_fnmadd_ps(factor, _mm256_maskload_ps(a2 + whole, mask),
-                                                 _mm256_maskload_ps(a1 + whole, mask)));
+    for (size_t j = 0; j < columns; j += LANES, a1 += LANES, out += LANES) {
+        const __m256i mask = mask_of(columns - j);
+        const __m256 share1 = _mm256_maskload_ps(a1 + n * row, mask);
+        __m256 share2 = _mm256_setzero_ps();
+        if (a2) {
+            share2 =
+                _mm256_mul_ps(_mm256_set1_ps(lambda), _mm256_maskload_ps(a2 + j + n * row, mask));
+            for (size_t i = 0; i < n * row; i += row) {
+                __m256 second = _mm256_mul_ps(_mm256_loadu_ps(a2 + j + i), share2);
+                _mm256_storeu_ps(out + i, _mm256_fmsub_ps(_mm256_loadu_ps(a1 + i), share1, second));
+            }
+        } else {
+            for (size_t i = 0; i < n * row; i += row)
+                _mm256_storeu_ps(out + i, _mm256_mul_ps(_mm256_loadu_ps(a1 + i), share1));
+        }
     }
 }
 
@@ -389,10 +391,14 @@ static float softmax_backward(size_t n, size_t columns, float scale, const float
         __m256 dot = _mm256_setzero_ps();
         for (size_t i = 0; i < n; i++)
             dot = _mm256_fmadd_ps(_mm256_loadu_ps(a + i * row), _mm256_loadu_ps(da + i * row), dot);
+        if (n == 0) continue;
+        const __m256 share = _mm256_loadu_ps(a + n * row);
+        const __m256 slope = _mm256_mul_ps(factor, share);
+        dot = _mm256_mul_ps(dot, share);
         total = _mm256_add_ps(total, _mm256_and_ps(dot, _mm256_castsi256_ps(mask_of(columns - j))));
         for (size_t i = 0; i < n; i++) {
             __m256 d = _mm256_sub_ps(_mm256_loadu_ps(da + i * row), dot);
-            __m256 v = _mm256_mul_ps(factor, _mm256_loadu_ps(a + i * row));
+            __m256 v = _mm256_mul_ps(slope, _mm256_loadu_ps(a + i * row));
             _mm256_storeu_ps(ds + i * row, _mm256_mul_ps(v, d));
         }
     }
@@ -620,7 +626,7 @@ static void adamw(size_t n, const struct dl_adamw_step *step, const float *gradi
 void dl_kernels_fill_avx2(struct dl_kernels *kernels)
 {
     kernels->name = "avx2";
-    kernels->gemm = gemm;
+    kernels->gemm = dl_gemm_avx2;
     kernels->pack_rows = pack_rows;
     kernels->pack_transposed = pack_transposed;
     kernels->softmax = softmax;

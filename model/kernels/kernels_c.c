@@ -65,23 +65,24 @@ static void pack_transposed(size_t k, size_t n, const dl_real *source, size_t ro
 
 static void softmax(size_t n, size_t columns, dl_real scale, dl_real *x, size_t row)
 {
-    for (size_t j = 0; j < columns; j++) {
-        dl_real *at = x + j, top = n > 0 ? at[0] : 0, sum = 0;
+    for (size_t j = 0; j < columns && n > 0; j++) {
+        dl_real *at = x + j, top = at[0], sum = 0;
         for (size_t i = 1; i < n; i++) top = at[i * row] > top ? at[i * row] : top;
         for (size_t i = 0; i < n; i++) {
             at[i * row] = DL_REAL_FN(exp)(scale * (at[i * row] - top));
             sum += at[i * row];
         }
-        for (size_t i = 0; i < n; i++) at[i * row] /= sum;
+        at[n * row] = 1 / sum;
     }
 }
 
-static void difference(size_t rows, size_t n, dl_real lambda, const dl_real *a1, const dl_real *a2,
-                       dl_real *out, size_t row)
+static void difference(size_t n, size_t columns, dl_real lambda, const dl_real *a1,
+                       const dl_real *a2, dl_real *out, size_t row)
 {
-    for (size_t i = 0; i < rows; i++)
-        for (size_t j = 0; j < n; j++)
-            out[i * row + j] = a1[i * row + j] - lambda * a2[i * row + j];
+    const dl_real *share1 = a1 + n * row, *share2 = a2 ? a2 + n * row : NULL;
+    for (size_t i = 0; i < n * row; i += row)
+        for (size_t j = 0; j < columns; j++)
+            out[i + j] = a1[i + j] * share1[j] - (a2 ? a2[i + j] * (lambda * share2[j]) : 0);
 }
 
 static dl_real softmax_backward(size_t n, size_t columns, dl_real scale, const dl_real *a,
@@ -89,9 +90,10 @@ static dl_real softmax_backward(size_t n, size_t columns, dl_real scale, const d
 {
     dl_real total = 0;
     for (size_t j = 0; j < columns; j++) {
-        dl_real dot = 0;
+        dl_real dot = 0, share = n > 0 ? a[n * row + j] : 0;
         for (size_t i = j; i < n * row; i += row) dot += a[i] * da[i];
-        for (size_t i = j; i < n * row; i += row) ds[i] = scale * a[i] * (da[i] - dot);
+        dot *= share;
+        for (size_t i = j; i < n * row; i += row) ds[i] = scale * share * a[i] * (da[i] - dot);
         total += dot;
     }
     return total;

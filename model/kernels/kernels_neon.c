@@ -234,7 +234,7 @@ static void gelu_backward(size_t n, const float *x, const float *dy, float *dx)
 static void softmax(size_t n, size_t columns, float scale, float *x, size_t row)
 {
     const float32x4_t factor = all(scale * 1.44269504f);
-    for (size_t j = 0; j < columns; j += LANES, x += LANES) {
+    for (size_t j = 0; j < columns && n > 0; j += LANES, x += LANES) {
         float32x4_t top = all(-INFINITY), sum = all(0);
         for (size_t i = 0; i < n; i++) top = vmaxq_f32(top, vld1q_f32(x + i * row));
         for (size_t i = 0; i < n; i++) {
@@ -243,9 +243,7 @@ static void softmax(size_t n, size_t columns, float scale, float *x, size_t row)
             vst1q_f32(x + i * row, e);
             sum = vaddq_f32(sum, e);
         }
-        float32x4_t share = vdivq_f32(all(1.0f), sum);
-        for (size_t i = 0; i < n; i++)
-            vst1q_f32(x + i * row, vmulq_f32(vld1q_f32(x + i * row), share));
+        vst1q_f32(x + n * row, vdivq_f32(all(1.0f), sum));
     }
 }
 
@@ -253,16 +251,18 @@ static float softmax_backward(size_t n, size_t columns, float scale, const float
                               const float *da, float *ds, size_t row)
 {
     float total = 0;
-    for (size_t j = 0; j < columns; j += LANES, a += LANES, da += LANES, ds += LANES) {
+    for (size_t j = 0; j < columns && n > 0; j += LANES, a += LANES, da += LANES, ds += LANES) {
+        const float32x4_t share = vld1q_f32(a + n * row), slope = vmulq_f32(all(scale), share);
         float32x4_t dot = all(0);
         float dots[LANES];
         for (size_t i = 0; i < n; i++)
             dot = vfmaq_f32(dot, vld1q_f32(a + i * row), vld1q_f32(da + i * row));
+        dot = vmulq_f32(dot, share);
         vst1q_f32(dots, dot);
         for (size_t l = 0; l < LANES && j + l < columns; l++) total += dots[l];
         for (size_t i = 0; i < n; i++) {
             float32x4_t d = vsubq_f32(vld1q_f32(da + i * row), dot);
-            vst1q_f32(ds + i * row, vmulq_f32(vmulq_f32(all(scale), vld1q_f32(a + i * row)), d));
+            vst1q_f32(ds + i * row, vmulq_f32(vmulq_f32(slope, vld1q_f32(a + i * row)), d));
         }
     }
     return total;

@@ -210,11 +210,13 @@ Test(layer_gradient, of_the_rotation)
 static double softmax_loss(void *context)
 {
     struct kernel_case *k = context;
+    dl_real shares[64];
     memcpy(k->y, k->x, k->rows * k->row * sizeof(dl_real));
     k->kernels->softmax(k->rows, k->n, k->scale, k->y, k->row);
+    k->kernels->difference(k->rows, k->n, 0, k->y, NULL, shares, k->row);
     double sum = 0;
     for (size_t i = 0; i < k->rows; i++)
-        sum += weighted(k->weights + i * k->row, k->y + i * k->row, k->n);
+        sum += weighted(k->weights + i * k->row, shares + i * k->row, k->n);
     return sum;
 }
 
@@ -223,7 +225,7 @@ Test(layer_gradient, of_softmax)
     struct kernel_case k = {
         .kernels = dl_kernels_named("c"), .rows = 7, .n = 5, .row = 8, .scale = 0.4};
     dl_rng_seed(&rng, 3);
-    k.x = noise(56, 2), k.y = noise(56, 1), k.weights = noise(56, 1);
+    k.x = noise(56, 2), k.y = noise(64, 1), k.weights = noise(56, 1);
     dl_real *dx = noise(56, 0);
     softmax_loss(&k);
     k.kernels->softmax_backward(k.rows, k.n, k.scale, k.y, k.weights, dx, k.row);
@@ -279,7 +281,7 @@ static void check_attention(uint32_t maps, uint32_t n)
     carve.base = aligned_alloc(DL_CARVE_ALIGN, carve.used);
     carve.used = 0;
     dl_attention_carve(&a.scratch, &carve, &a.shape, n);
-    a.head_stride = maps * n * dl_attention_row(n);
+    a.head_stride = dl_attention_maps(&a.shape, n);
     dl_rng_seed(&rng, 3);
     a.qkv = noise(n * a.shape.row, 1), a.maps = noise(2 * a.head_stride, 0);
     a.out = noise(n * 12, 1), a.weights = noise(n * 12, 1);

@@ -315,35 +315,37 @@ static void level_padding(const struct guarded *from, struct guarded *to, size_t
             to->at[i * row + j] = from->at[i * row + j];
 }
 
+/* Two softmaxes side by side, the second from any column on. */
 static void softmax_once(const struct dl_kernels *tier, size_t n, size_t columns)
 {
-    size_t row = dl_padded(columns) + 3;
-    struct guarded x = rows_of(n, dl_padded(columns), row);
-    struct guarded other = rows_of(n, dl_padded(columns), row);
+    const size_t both = 2 * columns, row = dl_padded(columns + dl_padded(columns)) + 3;
+    struct guarded x = rows_of(n + 1, row, row), other = rows_of(n + 1, row, row);
     for (size_t i = 0; i < x.count; i++) x.at[i] *= 8;
     struct guarded expected = copy(&x), got = copy(&x);
-    c->softmax(n, columns, 0.25f, expected.at, row);
-    tier->softmax(n, columns, 0.25f, got.at, row);
-    for (size_t j = 0; j < columns && n > 0; j++) {
+    c->softmax(n, both, 0.25f, expected.at, row);
+    tier->softmax(n, both, 0.25f, got.at, row);
+    for (size_t j = 0; j < both && n > 0; j++) {
         double sum = 0;
         for (size_t i = 0; i < n; i++) sum += (double)expected.at[i * row + j];
-        cr_assert_float_eq(sum, 1, 1e-6);
+        cr_assert_float_eq(sum * (double)expected.at[n * row + j], 1, 1e-6);
     }
     struct guarded a = copy(&expected);
-    level_padding(&expected, &got, n, columns, row);
+    level_padding(&expected, &got, n + 1, both, row);
     same(tier, "softmax", n, &expected, &got, 4e-6, 1e-9);
     expected = copy(&other), got = copy(&other);
-    float sum = c->softmax_backward(n, columns, 0.5f, a.at, other.at, expected.at, row);
-    float sum_got = tier->softmax_backward(n, columns, 0.5f, a.at, got.at, got.at, row);
+    float sum = c->softmax_backward(n, columns, 0.5f, a.at + columns, other.at, expected.at, row);
+    float sum_got = tier->softmax_backward(n, columns, 0.5f, a.at + columns, got.at, got.at, row);
     cr_assert_float_eq(sum_got, sum, 1e-5 * (double)(columns + 1));
     level_padding(&expected, &got, n, columns, row);
     same(tier, "softmax_backward", n, &expected, &got, 1e-5, 1e-5);
-    guarded_free(&x);
-    x = rows_of(n, columns, row);
-    expected = copy(&x), got = copy(&x);
-    c->difference(n, columns, 0.3f, x.at, other.at, expected.at, row);
-    tier->difference(n, columns, 0.3f, got.at, other.at, got.at, row);
-    same(tier, "difference", n, &expected, &got, 4e-6, 1e-5);
+    for (int maps = 1; maps <= 2; maps++) {
+        const float *second = maps == 2 ? a.at + columns : NULL;
+        expected = copy(&other), got = copy(&other);
+        c->difference(n, columns, 0.3f, a.at, second, expected.at, row);
+        tier->difference(n, columns, 0.3f, a.at, second, got.at, row);
+        level_padding(&expected, &got, n, columns, row);
+        same(tier, "difference", n, &expected, &got, 4e-6, 1e-6);
+    }
     guarded_free(&a);
     guarded_free(&x);
     guarded_free(&other);

@@ -532,6 +532,7 @@ int dl_dataset_encoding(const struct dl_dataset *dataset, uint64_t count,
     free(gaps);
     mean_and_sd(sum, squares, (double)count, &encoding->weight_mean, &encoding->weight_sd);
     for (uint32_t f = 0; f < DL_EVENT_FEATURES_MAX; f++) encoding->feature_sd[f] = 1;
+    dl_reading_plain(&encoding->reading);
     for (uint32_t f = 0; f < dataset->feature_count; f++) {
         sum = squares = 0;
         for (uint64_t i = 0; i < count; i++) {

@@ -552,6 +552,7 @@ void dl_batch_add(struct dl_batch *batch, uint32_t index, uint64_t place)
         if (batch->config->pair_memory) pair_memory(self, batch, &query->pairs[index], s);
         window_memory(self, batch, s, counts[s], nodes[1 - s], seen);
         longer_history(self, batch, &query->between[index], s);
+        dl_reading_standardise(&batch->encoding->reading, s, self);
         if (batch->form == DL_BATCH_JOINT)
             joint_tokens(batch, s, candidate, counts[s], nodes[1 - s], seen);
     }

@@ -20,6 +20,7 @@
 /* Raised when a file of an earlier program can no longer be read. */
 #define FORMAT "driftline-model/1"
 #define REFERENCE_COLUMNS_MAX 256
+#define REAL_DTYPE (sizeof(dl_real) == 8 ? DL_DTYPE_F64 : DL_DTYPE_F32)
 #define REFERENCE_ROWS_MAX 1000000
 
 struct dl_model {
@@ -207,8 +208,8 @@ static int read_numbers(const struct dl_safetensors *tensors, const char *name, 
 #endif
 }
 
-static int read_encoding(const struct dl_safetensors *tensors, struct dl_model_info *info,
-                         struct dl_error *error)
+static int read_encoding(const struct dl_safetensors *tensors, const char *name,
+                         struct dl_model_info *info, struct dl_error *error)
 {
     uint32_t count = info->config.feature_count;
     int status = DL_OK;
@@ -218,6 +219,11 @@ static int read_encoding(const struct dl_safetensors *tensors, struct dl_model_i
     if (!status && count > 0)
         status = dl_safetensors_doubles(tensors, "encoding.feature_sd", 1, count,
                                         info->encoding.feature_sd, error);
+    if (!status)
+        status = read_numbers(tensors, "encoding.reading", DL_READING_ROWS, DL_READING_COLUMNS,
+                              (dl_real *)(void *)&info->encoding.reading, error);
+    if (!status) status = dl_reading_check(&info->encoding.reading, name, error);
+    info->encoding.has_reading = 1;
     if (!status)
         status = dl_safetensors_doubles(tensors, "validation.entropy", 1, info->config.layers,
                                         info->validation_entropy, error);
@@ -351,7 +357,7 @@ static int check_no_stray(const struct dl_safetensors *tensors, const struct dl_
     const struct dl_parameter *parameters;
     uint32_t count = dl_network_parameters(network, &parameters);
     static const char *const others[] = {
-        "encoding.feature_mean", "encoding.feature_sd", "validation.entropy",
+        "encoding.feature_mean", "encoding.feature_sd", "encoding.reading", "validation.entropy",
         "drift.values",          "drift.mean",          "drift.sd"};
     for (uint32_t i = 0; i < dl_safetensors_count(tensors); i++) {
         const char *found = dl_safetensors_at(tensors, i)->name;
@@ -387,7 +393,7 @@ int dl_model_load_bytes(struct dl_slice bytes, const char *name, struct dl_model
                  : dl_safetensors_parse(bytes, name, DL_MODEL_HEADER_BYTES_MAX, &tensors, error);
     if (!status) status = read_fields(tensors, name, &made->info, error);
     if (!status) status = check_sizes(&made->info, bytes, name, error);
-    if (!status) status = read_encoding(tensors, &made->info, error);
+    if (!status) status = read_encoding(tensors, name, &made->info, error);
     if (!status) status = read_network(tensors, &made->info, name, &made->network, error);
     if (!status) made->info.config = *dl_network_get_config(made->network);
     if (!status) status = check_no_stray(tensors, made->network, name, error);
@@ -514,9 +520,8 @@ static int build_file(const char *path, const struct dl_network *network,
                 status = dl_error_set(error, DL_ERR_INVALID,
                                       "%s: %s: value %llu is not finite; training has diverged",
                                       path, parameters[i].name, (unsigned long long)j);
-        dl_safetensors_add_tensor(&writer, parameters[i].name,
-                                  sizeof(dl_real) == 8 ? DL_DTYPE_F64 : DL_DTYPE_F32,
-                                  parameters[i].rows, parameters[i].columns, parameters[i].value);
+        dl_safetensors_add_tensor(&writer, parameters[i].name, REAL_DTYPE, parameters[i].rows,
+                                  parameters[i].columns, parameters[i].value);
     }
     if (features > 0) {
         dl_safetensors_add_tensor(&writer, "encoding.feature_mean", DL_DTYPE_F64, 1, features,
@@ -524,6 +529,8 @@ static int build_file(const char *path, const struct dl_network *network,
         dl_safetensors_add_tensor(&writer, "encoding.feature_sd", DL_DTYPE_F64, 1, features,
                                   info->encoding.feature_sd);
     }
+    dl_safetensors_add_tensor(&writer, "encoding.reading", REAL_DTYPE, DL_READING_ROWS,
+                              DL_READING_COLUMNS, &info->encoding.reading);
     dl_safetensors_add_tensor(&writer, "validation.entropy", DL_DTYPE_F64, 1, info->config.layers,
                               info->validation_entropy);
     if (reference) add_reference(&writer, reference, &names);

@@ -96,6 +96,8 @@ int dl_network_new(const struct dl_network_config *config, const struct dl_encod
     if (made == NULL) return dl_error_set(error, DL_ERR_NOMEM, "network: out of memory");
     made->config = *config;
     made->encoding = *encoding;
+    if (!encoding->has_reading) dl_reading_plain(&made->encoding.reading);
+    made->encoding.has_reading = 1;
     made->architecture = find(config->architecture);
     if (!made->architecture->has_layers) {
         made->config.layers = made->config.heads = 0;
@@ -172,6 +174,39 @@ void dl_network_updated(struct dl_network *network)
 {
     network->architecture->update(network);
     network->is_current = 1;
+}
+
+int dl_network_fit_reading(struct dl_network *network, const struct dl_query *const *queries,
+                           uint32_t count)
+{
+    const size_t size = DL_READING_COLUMNS * sizeof(dl_real);
+    struct dl_encoding plain = network->encoding;
+    struct dl_batch batch;
+    struct dl_carve carve = {0};
+    uint32_t pairs = 0, row = 0;
+
+    for (uint32_t q = 0; q < count; q++) pairs += queries[q]->candidate_count;
+    dl_reading_plain(&plain.reading);
+    dl_batch_carve(&batch, &carve, &network->config, &plain, 1, DL_BATCH_APART);
+    dl_real *rows = malloc((pairs + 1) * size);
+    uint8_t *memory = aligned_alloc(DL_CARVE_ALIGN, carve.used);
+    int status = rows && memory ? DL_OK : DL_ERR_NOMEM;
+    if (status == DL_OK) {
+        carve = (struct dl_carve){.base = memory};
+        dl_batch_carve(&batch, &carve, &network->config, &plain, 1, DL_BATCH_APART);
+        for (uint32_t q = 0; q < count; q++) {
+            dl_batch_begin(&batch, queries[q]);
+            for (uint32_t i = 0; i < queries[q]->candidate_count; i++, row++) {
+                dl_batch_clear(&batch);
+                dl_batch_add(&batch, i, 0);
+                memcpy(rows + (size_t)row * DL_READING_COLUMNS, batch.self, size);
+            }
+        }
+        status = dl_reading_fit(&network->encoding.reading, rows, pairs);
+    }
+    free(rows);
+    free(memory);
+    return status;
 }
 
 /* ---- workspaces -------------------------------------------------------------- */

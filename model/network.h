@@ -12,6 +12,7 @@
 #include "base/event.h"
 #include "base/query.h"
 #include "base/status.h"
+#include "model/reading.h"
 #include "model/real.h"
 
 #define DL_ARCHITECTURE_NAME_MAX 32
@@ -40,6 +41,8 @@ struct dl_encoding {
     double gap;                    /* median gap between distinct timestamps, > 0 */
     double weight_mean, weight_sd; /* of sign(w)·log1p(|w|) */
     double feature_mean[DL_EVENT_FEATURES_MAX], feature_sd[DL_EVENT_FEATURES_MAX];
+    int has_reading; /* 0: columns are read as they are, and `reading` is not looked at */
+    struct dl_reading reading;
 };
 
 /* One named parameter tensor, row-major (rows, columns); value and gradient
@@ -80,6 +83,10 @@ int dl_network_new(const struct dl_network_config *config, const struct dl_encod
 void dl_network_free(struct dl_network *network);
 const struct dl_network_config *dl_network_get_config(const struct dl_network *network);
 const struct dl_encoding *dl_network_get_encoding(const struct dl_network *network);
+/* Fits how the network reads columns to what it would see of the queries (of a
+ * training span). DL_OK, DL_ERR_NOMEM. Not while other threads use the network. */
+int dl_network_fit_reading(struct dl_network *network, const struct dl_query *const *queries,
+                           uint32_t count);
 
 /* All parameter tensors, in a fixed order. */
 uint32_t dl_network_parameters(const struct dl_network *network,

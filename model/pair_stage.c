@@ -14,8 +14,8 @@ void dl_pair_stage_add(struct dl_pair_stage *stage, struct dl_parameter_list *li
 {
     const size_t d = config->width;
     stage->encoding = encoding;
-    stage->linear[0] = dl_linear_add(list, 3 * encoding + 2 * (DL_SELF_COLUMNS + DL_SINCE_COLUMNS),
-                                     2 * d, 1, "pair.0");
+    stage->columns = (1 + DL_READING_STEPS) * DL_READING_COLUMNS + 2 * DL_SINCE_COLUMNS;
+    stage->linear[0] = dl_linear_add(list, 3 * encoding + stage->columns, 2 * d, 1, "pair.0");
     stage->linear[0].back_count = 3 * encoding;
     stage->linear[1] = dl_linear_add(list, 2 * d, d, 1, "pair.1");
     stage->linear[2] = dl_linear_add(list, d, 1, 1, "pair.2");
@@ -76,8 +76,11 @@ static void gather(const struct dl_pair_stage *stage, const struct dl_batch *bat
             for (size_t j = 0; j < e; j++) x[2 * e + j] = u[j] * v[j];
             x += 3 * e;
         }
-        memcpy(x, batch->self + 2 * p * DL_SELF_COLUMNS, 2 * DL_SELF_COLUMNS * sizeof *x);
-        x += 2 * DL_SELF_COLUMNS;
+        const dl_real *self = batch->self + p * DL_READING_COLUMNS;
+        memcpy(x, self, DL_READING_COLUMNS * sizeof *x);
+        x += DL_READING_COLUMNS;
+        dl_reading_steps(&batch->encoding->reading, self, x);
+        x += DL_READING_STEPS * DL_READING_COLUMNS;
         memcpy(x, batch->since + 2 * p * DL_SINCE_COLUMNS, 2 * DL_SINCE_COLUMNS * sizeof *x);
         x += 2 * DL_SINCE_COLUMNS;
     }

@@ -176,6 +176,21 @@ static int start_pass(struct trainer *trainer, uint64_t seed, struct dl_pass *pa
     return status;
 }
 
+/* Columns are read by the first epoch's samples. */
+static int fit_reading(struct trainer *trainer, uint32_t count)
+{
+    const struct dl_query **queries = malloc(2 * (uint64_t)count * sizeof *queries);
+    uint32_t query_count = 0;
+
+    if (!queries) return DL_ERR_NOMEM;
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t q = 0; q < trainer->samples[i].query_count; q++)
+            queries[query_count++] = &trainer->samples[i].queries[q];
+    int status = dl_network_fit_reading(trainer->network, queries, query_count);
+    free(queries);
+    return status;
+}
+
 static int collect_training(struct trainer *trainer, uint32_t epoch, uint32_t *count,
                             struct dl_error *error)
 {
@@ -196,6 +211,8 @@ static int collect_training(struct trainer *trainer, uint32_t epoch, uint32_t *c
                                    "%s: no event to learn from: all touch held-out nodes",
                                    dataset->path);
     dl_pass_deinit(&pass);
+    if (status == DL_OK && epoch == 0 && (status = fit_reading(trainer, *count)) != DL_OK)
+        dl_error_set(error, status, "out of memory");
     return status;
 }
 

@@ -27,7 +27,7 @@ import torch.nn.functional as F
 torch.set_default_dtype(torch.float64)
 torch.set_num_threads(1)
 
-RING, HORIZONS, FLAG_LAGS = 6, 4, 4
+RING, HORIZONS, FLAG_LAGS, STEPS = 6, 4, 4, 4
 
 
 # ---- inputs -----------------------------------------------------------------
@@ -223,6 +223,17 @@ def longer_columns(config, query, between, side):
     return columns + [1, following, L(max(0, order)), L(max(0, -order)), same, same and order > 0]
 
 
+def read(encoding, side, columns):
+    """Standardised by what the reading says of this side."""
+    mean, scale = torch.tensor(encoding["reading"][:2]).view(2, 2, -1)[:, side]
+    return ((torch.tensor([float(x) for x in columns]) - mean) * scale).clamp(-10, 10)
+
+
+def steps(encoding, own):
+    z, reading = torch.cat(own), torch.tensor(encoding["reading"])
+    return [((z - reading[2 + k]) * reading[2 + STEPS + k]).clamp(0, 1) / 2 for k in range(STEPS)]
+
+
 def token_columns(config, encoding, query, event, other_node):
     lag = query["ordinal"] - event["ordinal"]
     since = elapsed(encoding, query, event["time"])
@@ -271,7 +282,7 @@ def parameter_shapes(config, own_columns):
                        "head.0.weight": (2 * d, d), "head.0.bias": (1, d),
                        "head.1.weight": (d, 1), "head.1.bias": (1, 1)})
     else:
-        columns = 2 * (own_columns + 2) + (3 * d if kind == "diffdyg-cached" else 0)
+        columns = 2 * (own_columns * (1 + STEPS) + 2) + (3 * d if kind == "diffdyg-cached" else 0)
         shapes.update({"pair.0.weight": (columns, 2 * d), "pair.0.bias": (1, 2 * d),
                        "pair.1.weight": (2 * d, d), "pair.1.bias": (1, d),
                        "pair.2.weight": (d, 1), "pair.2.bias": (1, 1)})
@@ -383,7 +394,7 @@ def encode(config, encoding, p, window):
 
 
 def score_two_stage(config, encoding, p, query, windows, own):
-    inputs, summaries = list(own), []
+    inputs, summaries = list(own) + steps(encoding, own), []
     for window in windows:
         newest = window[0] if window else None
         inputs.append(torch.tensor([L(elapsed(encoding, query, newest["time"])),
@@ -419,11 +430,10 @@ def score(config, encoding, p, query, index):
     sides = (query["source"], query["candidates"][index])
     windows = [side["window"][:config["window"]] for side in sides]
     peers = [[event["peer"] for event in window] for window in windows]
-    own = [torch.tensor([float(x) for x in node_columns(config, encoding, query, sides[s]) +
-                         pair_columns(config, encoding, query, query["pairs"][index], s, peers[s],
-                                      peers[1 - s], sides[1 - s]["node"]) +
-                         longer_columns(config, query, query["between"][index], s)])
-           for s in range(2)]
+    own = [read(encoding, s, node_columns(config, encoding, query, sides[s]) +
+                pair_columns(config, encoding, query, query["pairs"][index], s, peers[s],
+                             peers[1 - s], sides[1 - s]["node"]) +
+                longer_columns(config, query, query["between"][index], s)) for s in range(2)]
     if config["architecture"] == "diffdyg":
         return score_joint(config, encoding, p, query, sides, windows, peers, own)
     return score_two_stage(config, encoding, p, query, windows, own)
@@ -494,6 +504,10 @@ def make(path, config, seed):
     own = len(node_columns(config, encoding, queries[0], queries[0]["source"])) + len(
         pair_columns(config, encoding, queries[0], queries[0]["pairs"][0], 0, [], [], 0)) + len(
         longer_columns(config, queries[0], queries[0]["between"][0], 0))
+    as_float = lambda x: x.astype("float32").astype("float64")
+    encoding["reading"] = as_float(numpy.concatenate([
+        rng.normal(size=(1, 2 * own)), rng.random((1, 2 * own)) * 8,
+        rng.normal(size=(STEPS, 2 * own)), numpy.maximum(0, rng.normal(size=(STEPS, 2 * own)))]))
     p = {}
     for name, (rows, columns) in parameter_shapes(config, own).items():
         if name == "time.frequency":
@@ -502,8 +516,8 @@ def make(path, config, seed):
             value = 1 + 0.2 * rng.normal(size=(rows, columns))
         else:
             value = rng.normal(size=(rows, columns)) * (0.7 / math.sqrt(rows) if rows > 4 else 0.3)
-        p[name] = torch.tensor(value.astype("float32").astype("float64"), requires_grad=True)
-    tensors = {}
+        p[name] = torch.tensor(as_float(value), requires_grad=True)
+    tensors = {"encoding.reading": encoding["reading"]}
     for i, query in enumerate(queries):
         tensors.update(query_tensors(i, query))
     as32 = lambda tensor: tensor.detach().numpy().astype("float32")

@@ -11,7 +11,7 @@
 #include "model/tokens.h"
 
 #define STEP 1e-5
-#define PARAMETERS_ROOM 8192
+#define PARAMETERS_ROOM 10000
 
 static struct dl_rng rng;
 
@@ -504,7 +504,11 @@ Test(layer_gradient, of_the_pair_stage)
         c.bare.memory[1] = aligned_alloc(DL_CARVE_ALIGN, state.used);
     }
     bare_bind(&c.bare);
+    static struct dl_encoding encoding;
+    dl_reading_plain(&encoding.reading);
+    for (int i = 0; i < DL_READING_COLUMNS; i++) encoding.reading.slope[1][i] = 0.1 * (i % 7);
     c.batch = (struct dl_batch){.pairs = 3,
+                                .encoding = &encoding,
                                 .self = noise(6 * DL_SELF_COLUMNS, 1),
                                 .since = noise(6 * DL_SINCE_COLUMNS, 1),
                                 .pair_sides = sides};

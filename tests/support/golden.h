@@ -204,6 +204,11 @@ static inline void golden_open(struct golden *golden, const char *path)
         golden->encoding.feature_mean[f] = 0.1;
         golden->encoding.feature_sd[f] = 0.9;
     }
+    double *reading = golden_numbers(golden, "encoding.reading");
+    for (int i = 0; i < DL_READING_ROWS * DL_READING_COLUMNS; i++)
+        ((dl_real *)(void *)&golden->encoding.reading)[i] = (dl_real)reading[i];
+    free(reading);
+    golden->encoding.has_reading = 1;
     for (int q = 0; q < GOLDEN_QUERIES; q++) golden_query(golden, q);
     cr_assert_eq(dl_network_new(config, &golden->encoding, 1, &golden->network, &error), DL_OK,
                  "%s", error.text);

@@ -25,7 +25,8 @@ def service_run(args, brokers, topic, store):
         "kafka.bootstrap.servers": brokers, "kafka.group.id": uuid.uuid4().hex,
         "source.topics": topic, "source.time_unit": "ms", "store.path": store,
         "predict.batch_events": args.batch, "predict.scores_topic": "", "predict.alerts_topic": "",
-        "predict.predictions_topic": "", "predict.dead_letters_topic": ""})
+        "predict.predictions_topic": "", "predict.dead_letters_topic": "",
+        **dict(pair.split("=", 1) for pair in args.set)})
     service.wait(lambda: service.metric("driftline_events_total") > 0, pause=0.01)
     taken, began, cpu = (service.metric("driftline_events_total"), time.monotonic(), service.cpu())
     service.wait(lambda: service.metric("driftline_events_total") >= args.events, pause=0.05)
@@ -48,6 +49,8 @@ def main():
     parser.add_argument("--events", type=int, default=1500000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batch", type=int, default=8192)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
+                        help="a setting of the service more")
     parser.add_argument("--work", type=Path, default=Path("build/bench/consume-run"))
     args = parser.parse_args()
     shutil.rmtree(args.work, ignore_errors=True)

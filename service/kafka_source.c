@@ -12,6 +12,8 @@
 #include "service/log.h"
 
 #define DRAIN_MAX 2000 /* messages a wake-up */
+#define LOW_MESSAGES 50000 /* in librdkafka's queue: half of what makes it stop fetching */
+#define NUDGE_NS 10000000
 #define TICK_MS 250    /* lag, pause, and a net under the wake-ups */
 #define PAUSE_AFTER_NS 2000000000
 #define FOLLOW_TICKS 2       /* of TICK_MS */
@@ -43,6 +45,8 @@ struct dl_kafka_source {
     uv_idle_t *again; /* runs while a wake-up left messages behind */
     int stopped, closing, has_failed, paused, all_brokers_down;
     int64_t full_since_ns; /* 0: there is room */
+    int64_t nudged_ns;
+    int nudged; /* index into `assigned` */
 };
 
 static void on_again(uv_idle_t *idle);
@@ -284,6 +288,34 @@ static int may_consume(struct dl_kafka_source *source)
     return source->paused;
 }
 
+/* Where its queue was full, librdkafka's thread of a broker looks again once a second, unless
+ * something wakes it before: at hundreds of thousands of messages a second the queue is empty by
+ * then. A question to the broker, whose answer nobody waits for, wakes it. */
+static void nudge(struct dl_kafka_source *source)
+{
+    int64_t low, high, now_ns;
+    if (!source->assigned || source->paused || rd_kafka_queue_length(source->queue) > LOW_MESSAGES)
+        return;
+    now_ns = dl_clock_monotonic_ns();
+    if (now_ns - source->nudged_ns < NUDGE_NS) return;
+    source->nudged_ns = now_ns;
+    for (int i = 0; i < source->assigned->cnt; i++) {
+        source->nudged = (source->nudged + 1) % source->assigned->cnt;
+        const rd_kafka_topic_partition_t *p = &source->assigned->elems[source->nudged];
+        int64_t next = dl_engine_position(source->engine, p->topic, p->partition);
+        if (rd_kafka_get_watermark_offsets(source->consumer, p->topic, p->partition, &low, &high) !=
+                RD_KAFKA_RESP_ERR_NO_ERROR ||
+            high - next <= LOW_MESSAGES)
+            continue;
+        rd_kafka_topic_partition_list_t *question = rd_kafka_topic_partition_list_new(1);
+        rd_kafka_topic_partition_list_add(question, p->topic, p->partition)->offset =
+            RD_KAFKA_OFFSET_END;
+        rd_kafka_offsets_for_times(source->consumer, question, 0);
+        rd_kafka_topic_partition_list_destroy(question);
+        return;
+    }
+}
+
 static void pump(struct dl_kafka_source *source)
 {
     int left = DRAIN_MAX;
@@ -308,6 +340,7 @@ static void pump(struct dl_kafka_source *source)
     else
         uv_idle_stop(source->again);
     if (left > 0) dl_engine_flush(source->engine);
+    nudge(source);
 }
 
 static void on_again(uv_idle_t *idle)

@@ -8,6 +8,9 @@ bench-consume: all $(OUT)/bench/consume ## Kafka to window without scoring, besi
 .PHONY: bench-scale
 bench-scale: all ## scoring by two instances on two cores, beside one on one
 	$(Q)$(PYTHON) bench/scale.py --driftline $(OUT)/driftline --work $(OUT)/bench/scale $(ARGS)
+$(OUT)/bench/latency-probe: $(OUT)/obj/bench/latency_probe.o $(LINK_service)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(PKG_LIBS)
 .PHONY: bench-latency
-bench-latency: all ## from an event to its score, at half of the capacity
-	$(Q)$(PYTHON) bench/latency.py --driftline $(OUT)/driftline --work $(OUT)/bench/latency $(ARGS)
+bench-latency: all $(OUT)/bench/latency-probe ## from an event to its score, at half of the capacity
+	$(Q)$(PYTHON) bench/latency.py --driftline $(OUT)/driftline --probe $(OUT)/bench/latency-probe --work $(OUT)/bench/latency $(ARGS)

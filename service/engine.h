@@ -117,8 +117,10 @@ const char *dl_engine_failure(const struct dl_engine *engine);
 const char *dl_engine_waiting(const struct dl_engine *engine);
 void dl_engine_retry(struct dl_engine *engine);
 
-/* Everything delivered up to `seq` leaves the outbox. DL_ERR_FULL: not now. */
+/* Everything up to `seq` is delivered: it leaves the outbox with the next batch, or
+ * by a sweep, which does so without one. Sweep: DL_ERR_FULL: not now. */
 int dl_engine_delivered(struct dl_engine *engine, uint64_t seq, struct dl_error *error);
+int dl_engine_sweep(struct dl_engine *engine, struct dl_error *error);
 
 /* Renews the drift reference from the recent span, durably; publishes the alert
  * that it clears, and the act itself with `note` (who and why). Not while busy.

@@ -205,7 +205,13 @@ const char *dl_engine_waiting(const struct dl_engine *engine)
 
 int dl_engine_delivered(struct dl_engine *engine, uint64_t seq, struct dl_error *error)
 {
-    return dl_store_outbox_delete_through(engine->store, seq, error);
+    return dl_store_outbox_delivered(engine->store, seq, error);
+}
+
+int dl_engine_sweep(struct dl_engine *engine, struct dl_error *error)
+{
+    if (engine->failed) return DL_OK;
+    return dl_store_outbox_sweep(engine->store, error);
 }
 
 /* Stores and publishes what the monitors just said without an event. Where the

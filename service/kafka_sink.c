@@ -116,15 +116,13 @@ static void count_delivered(struct dl_kafka_sink *sink)
     }
 }
 
-/* The thread is done with the chunk: its rows leave the outbox. DL_ERR_FULL: when
- * the disk has room again. */
+/* The thread is done with the chunk: its rows leave the outbox. */
 static int finish_chunk(struct dl_kafka_sink *sink, struct dl_error *error)
 {
     struct chunk *chunk = &sink->chunk;
     int status = DL_OK;
     if (chunk->count)
         status = dl_engine_delivered(sink->parts.engine, chunk->rows[chunk->count - 1].seq, error);
-    sink->waiting = status == DL_ERR_FULL;
     if (status != DL_OK) return status;
     count_delivered(sink);
     if (chunk->count > chunk->sent)
@@ -172,9 +170,8 @@ void dl_kafka_sink_wake(struct dl_kafka_sink *sink)
         return;
     }
     if (state == SENT) {
-        int finished = finish_chunk(sink, &error);
-        if (finished != DL_OK) {
-            if (finished != DL_ERR_FULL) fail(sink, error.text);
+        if (finish_chunk(sink, &error) != DL_OK) {
+            fail(sink, error.text);
             return;
         }
         pthread_mutex_lock(&sink->mutex);
@@ -273,11 +270,6 @@ int dl_kafka_sink_ready(const struct dl_kafka_sink *sink)
     enum state state = sink->state;
     pthread_mutex_unlock((pthread_mutex_t *)&sink->mutex);
     return state == IDLE || state == SENDING || state == SENT;
-}
-
-int dl_kafka_sink_waiting(const struct dl_kafka_sink *sink)
-{
-    return sink->waiting;
 }
 
 uint64_t dl_kafka_sink_delivered(const struct dl_kafka_sink *sink)

@@ -55,8 +55,6 @@ void dl_kafka_sink_look(struct dl_kafka_sink *sink);
 int dl_kafka_sink_idle(const struct dl_kafka_sink *sink);
 /* 1: the producer is ready (its identity is established). */
 int dl_kafka_sink_ready(const struct dl_kafka_sink *sink);
-/* 1: what was delivered waits for room on the disk to leave the outbox; wake it. */
-int dl_kafka_sink_waiting(const struct dl_kafka_sink *sink);
 /* Rows delivered since the start. */
 uint64_t dl_kafka_sink_delivered(const struct dl_kafka_sink *sink);
 /* Gives up what is under way (it stays in the outbox) and frees everything;

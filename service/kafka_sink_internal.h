@@ -50,7 +50,6 @@ struct dl_kafka_sink {
     int told_failure;
 
     struct chunk chunk; /* the loop's while IDLE, the thread's while SENDING */
-    int waiting;        /* delivered rows cannot leave the outbox: the disk is full */
     uint64_t delivered;
     uint64_t next_at_open;       /* the outbox's next number when the sink was opened */
     char lineage[LINEAGE_BYTES]; /* of the store's numbering; fixed once IDLE */

@@ -379,7 +379,9 @@ static void feed_watchdog(struct dl_service *service)
 static void retry(struct dl_service *service)
 {
     dl_engine_retry(service->engine);
-    if (service->sink && dl_kafka_sink_waiting(service->sink)) dl_kafka_sink_wake(service->sink);
+    struct dl_error error = {""};
+    int status = dl_engine_sweep(service->engine, &error);
+    if (status != DL_OK && status != DL_ERR_FULL) fail(service, error.text);
     const char *waiting = dl_engine_waiting(service->engine);
     if (waiting && !service->full_ticks)
         DL_ERROR("store", "%s; waiting for it, and nothing more is taken in", waiting);

@@ -41,7 +41,7 @@ void dl_store_get_stats(struct dl_store *store, struct dl_store_stats *stats)
                                 .log_first_seq = store->now.log_first,
                                 .log_next_seq = store->now.log_next,
                                 .recover_from = store->now.recover_from,
-                                .outbox_first = store->now.outbox_first,
+                                .outbox_first = store_outbox_first(store),
                                 .outbox_next = store->now.outbox_next,
                                 .commits = store->commits,
                                 .pages_written = store->pages_written,

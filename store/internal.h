@@ -78,6 +78,7 @@ struct dl_store {
     int wal_frames;
     int page_size;
     struct store_cursors now, saved;
+    uint64_t outbox_delivered; /* rows up to here are to leave the file with the next commit */
     struct store_round round, round_saved;
     struct dl_buf scratch;
     uint64_t commits, pages_written, page_bytes_written, wal_folds, wal_fold_failures;
@@ -104,6 +105,11 @@ int store_bind_slice(sqlite3_stmt *statement, int index, struct dl_slice slice);
 struct dl_slice store_column_slice(sqlite3_stmt *statement, int index);
 /* Checksum of a keyed blob: over the key, the number and the data. */
 int32_t store_checksum(uint64_t key, uint64_t number, struct dl_slice data);
+
+/* The oldest row that waits. */
+uint64_t store_outbox_first(const struct dl_store *store);
+/* Removes delivered rows, within the open transaction. */
+int store_outbox_delete(struct dl_store *store, struct dl_error *error);
 
 int store_meta_put_u64(struct dl_store *store, const char *key, uint64_t value,
                        struct dl_error *error);

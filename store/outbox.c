@@ -178,11 +178,18 @@ int dl_store_outbox_read(struct dl_store *store, uint64_t from_seq, uint32_t max
     return status;
 }
 
-static int delete_through(struct dl_store *store, uint64_t seq, struct dl_error *error)
+uint64_t store_outbox_first(const struct dl_store *store)
+{
+    return store->outbox_delivered < store->now.outbox_first ? store->now.outbox_first
+                                                              : store->outbox_delivered + 1;
+}
+
+int store_outbox_delete(struct dl_store *store, struct dl_error *error)
 {
     const char *what = "remove delivered records from the outbox";
-    int status = store_writable(store, what, error);
-    if (status != DL_OK) return status;
+    const uint64_t seq = store->outbox_delivered;
+    int status = DL_OK;
+    if (seq < store->now.outbox_first) return DL_OK;
     sqlite3_stmt *statement = store_statement(store, ST_OUTBOX_DELETE, what, &status, error);
     if (!statement) return status;
     int rc = sqlite3_bind_int64(statement, 1, (sqlite3_int64)seq);
@@ -194,18 +201,23 @@ static int delete_through(struct dl_store *store, uint64_t seq, struct dl_error 
     return status;
 }
 
-int dl_store_outbox_delete_through(struct dl_store *store, uint64_t seq, struct dl_error *error)
+int dl_store_outbox_delivered(struct dl_store *store, uint64_t seq, struct dl_error *error)
 {
-    if (seq >= store->now.outbox_next)
+    const uint64_t next =
+        store->in_transaction ? store->saved.outbox_next : store->now.outbox_next;
+    if (seq >= next)
         return dl_error_set(error, DL_ERR_INVALID,
                             "store %.200s: cannot remove outbox record %" PRIu64
                             ": the last one is %" PRIu64,
-                            store->path, seq, store->now.outbox_next - 1);
-    if (seq < store->now.outbox_first) return DL_OK;
-    if (store->in_transaction) return delete_through(store, seq, error);
+                            store->path, seq, next - 1);
+    if (seq > store->outbox_delivered) store->outbox_delivered = seq;
+    return DL_OK;
+}
+
+int dl_store_outbox_sweep(struct dl_store *store, struct dl_error *error)
+{
+    if (store->outbox_delivered < store->now.outbox_first) return DL_OK;
     int status = dl_store_begin(store, error);
-    if (status != DL_OK) return status;
-    status = delete_through(store, seq, error);
     if (status == DL_OK) status = dl_store_commit(store, error);
     if (status != DL_OK) dl_store_rollback(store);
     return status;
@@ -213,6 +225,6 @@ int dl_store_outbox_delete_through(struct dl_store *store, uint64_t seq, struct 
 
 void dl_store_outbox_range(const struct dl_store *store, uint64_t *first, uint64_t *next)
 {
-    *first = store->now.outbox_first;
+    *first = store_outbox_first(store);
     *next = store->now.outbox_next;
 }

@@ -412,6 +412,7 @@ int dl_store_commit(struct dl_store *store, struct dl_error *error)
 {
     const char *what = "commit";
     int status = store_writable(store, what, error);
+    if (status == DL_OK) status = store_outbox_delete(store, error);
     if (status != DL_OK) return status;
     sqlite3_stmt *statement = store_statement(store, ST_COMMIT, what, &status, error);
     if (!statement) return status;

@@ -244,9 +244,13 @@ typedef int dl_store_outbox_fn(void *user, const struct dl_outbox_row *row);
 /* Up to `max` rows from `from_seq` on, in order. */
 int dl_store_outbox_read(struct dl_store *store, uint64_t from_seq, uint32_t max,
                          dl_store_outbox_fn *fn, void *user, struct dl_error *error);
-/* Removes the rows up to and including `seq`: they are delivered. Within the
- * open transaction, or as its own. */
-int dl_store_outbox_delete_through(struct dl_store *store, uint64_t seq, struct dl_error *error);
+/* The rows up to and including `seq` are delivered: they wait no longer. They leave
+ * the file with the next commit, which spares them a transaction of their own, or by
+ * dl_store_outbox_sweep; after a crash before that they wait again. DL_ERR_INVALID
+ * for a row that is not committed. */
+int dl_store_outbox_delivered(struct dl_store *store, uint64_t seq, struct dl_error *error);
+/* Removes what is delivered from the file, if anything is. No transaction is open. */
+int dl_store_outbox_sweep(struct dl_store *store, struct dl_error *error);
 /* Rows waiting: [*first, *next). */
 void dl_store_outbox_range(const struct dl_store *store, uint64_t *first, uint64_t *next);
 

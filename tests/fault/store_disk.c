@@ -93,7 +93,8 @@ static int live(const struct dl_store_options *options, uint64_t *acknowledged, 
         if (i % 5 == 4) {
             uint64_t first, next;
             dl_store_outbox_range(w.store, &first, &next);
-            status = dl_store_outbox_delete_through(w.store, next - 2, error);
+            status = dl_store_outbox_delivered(w.store, next - 2, error);
+            if (status == DL_OK) status = dl_store_outbox_sweep(w.store, error);
         }
     }
     if (status == DL_OK) status = dl_store_begin(w.store, error);

@@ -50,8 +50,13 @@ static void write_until_killed(struct shared *shared)
             _exit(1);
         }
         shared->acknowledged = dl_graph_feed(w.graph)->events;
-        if (shared->acknowledged % (37 * 11) == 0)
-            (void)dl_store_outbox_delete_through(w.store, shared->acknowledged / 37 - 1, &error);
+        if (shared->acknowledged % (37 * 11) == 0 &&
+            (dl_store_outbox_delivered(w.store, shared->acknowledged / 37 - 1, &error) != DL_OK ||
+             dl_store_outbox_sweep(w.store, &error) != DL_OK)) {
+            fprintf(stderr, "%s\n", error.text);
+            shared->error = 1;
+            _exit(1);
+        }
     }
 }
 

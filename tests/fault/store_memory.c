@@ -49,7 +49,8 @@ static int live(uint64_t *acknowledged, struct dl_error *error)
     if (status == DL_OK) status = dl_store_checkpoint_all(w.store, w.graph, NULL, error);
     if (status == DL_OK) status = dl_store_commit(w.store, error);
     if (status == DL_OK) status = dl_store_outbox_read(w.store, 1, 100, count_row, &rows, error);
-    if (status == DL_OK) status = dl_store_outbox_delete_through(w.store, 1, error);
+    if (status == DL_OK) status = dl_store_outbox_delivered(w.store, 1, error);
+    if (status == DL_OK) status = dl_store_outbox_sweep(w.store, error);
     if (status == DL_OK) status = dl_store_get_blob(w.store, "monitor", &blob, error);
     if (status == DL_OK) status = dl_store_get_destinations(w.store, &read_list, &count, error);
     if (status == DL_OK) status = dl_store_check(w.store, &report, error);

@@ -131,6 +131,8 @@ enum sim_publish sim_publish(struct sim_broker *broker, struct dl_kafka_share *s
         status = fate == CRASH_AFTER
                      ? DL_OK
                      : dl_engine_delivered(engine, chunk.seqs[chunk.count - 1], error);
+        if (fate != CRASH_AFTER && status == DL_OK && dl_rng_below(rng, 2))
+            status = dl_engine_sweep(engine, error);
         if (fate == CRASH_AFTER)
             result = SIM_CRASHED;
         else if (status != DL_OK)

@@ -94,11 +94,13 @@ static int count_alert(void *user, const struct dl_alert_row *row)
     return 0;
 }
 
-static void check_all(struct world *w, const struct model *m)
+/* swept: no delivered row is left in the file. */
+static void check_all(struct world *w, const struct model *m, int swept)
 {
     struct walk walk = {m, m->rows_first, 0};
     uint64_t first, next, positions = 0;
-    HOLDS(dl_store_outbox_read(w->store, 0, UINT32_MAX, check_row, &walk, &error) == DL_OK);
+    HOLDS(dl_store_outbox_read(w->store, swept ? 0 : m->rows_first, UINT32_MAX, check_row, &walk,
+                               &error) == DL_OK);
     HOLDS(walk.next == m->rows_next);
     dl_store_outbox_range(w->store, &first, &next);
     HOLDS(first == m->rows_first && next == m->rows_next);
@@ -143,7 +145,7 @@ static void check_graph(struct world *w, const struct model *m)
 static void random_change(struct world *w, struct model *m, struct dl_rng *rng)
 {
     uint64_t value = dl_rng_u64(rng) >> 1 | 1;
-    switch (dl_rng_below(rng, 7)) {
+    switch (dl_rng_below(rng, 6)) {
     case 0: {
         uint32_t count = (uint32_t)dl_rng_below(rng, 60);
         HOLDS(world_apply(w, seed, count, &error) == DL_OK);
@@ -167,21 +169,14 @@ static void random_change(struct world *w, struct model *m, struct dl_rng *rng)
             m->rows[m->rows_next++ - 1] = value;
         }
         break;
-    case 3:
-        if (m->rows_next > m->rows_first) {
-            uint64_t through = m->rows_first + dl_rng_below(rng, m->rows_next - m->rows_first);
-            HOLDS(dl_store_outbox_delete_through(w->store, through, &error) == DL_OK);
-            m->rows_first = through + 1;
-        }
-        break;
-    case 4: {
+    case 3: {
         int b = (int)dl_rng_below(rng, BLOBS);
         HOLDS(dl_store_put_blob(w->store, blobs[b], dl_slice_of(&value, sizeof value), &error) ==
               DL_OK);
         m->blobs[b] = value;
         break;
     }
-    case 5: {
+    case 4: {
         int b = (int)dl_rng_below(rng, BLOBS);
         HOLDS(dl_store_delete_blob(w->store, blobs[b], &error) == DL_OK);
         m->blobs[b] = 0;
@@ -194,6 +189,16 @@ static void random_change(struct world *w, struct model *m, struct dl_rng *rng)
         m->alert_count++;
     }
     }
+}
+
+/* Committed rows, outside of a transaction. */
+static void deliver(struct world *w, struct model *m, struct dl_rng *rng)
+{
+    if (m->rows_next == m->rows_first) return;
+    uint64_t through = m->rows_first + dl_rng_below(rng, m->rows_next - m->rows_first);
+    HOLDS(dl_store_outbox_delivered(w->store, through, &error) == DL_OK);
+    m->rows_first = through + 1;
+    if (dl_rng_below(rng, 3) == 0) HOLDS(dl_store_outbox_sweep(w->store, &error) == DL_OK);
 }
 
 static void copy_file(const char *tail)
@@ -217,6 +222,7 @@ static void run(void)
     options.wal_bytes = 32768 << dl_rng_below(&rng, 5);
     HOLDS(world_open(&w, path, &options, &error) == DL_OK);
     for (int step = 0; step < STEPS; step++) {
+        if (dl_rng_below(&rng, 3) == 0) deliver(&w, &now, &rng);
         HOLDS(dl_store_begin(w.store, &error) == DL_OK);
         before = now;
         for (uint64_t i = dl_rng_below(&rng, 5); i > 0; i--) random_change(&w, &now, &rng);
@@ -241,11 +247,11 @@ static void run(void)
             copy_file("");
             copy_file("-wal");
             HOLDS(world_open(&other, copy, &options, &error) == DL_OK);
-            check_all(&other, &now);
+            check_all(&other, &now, 1);
             check_graph(&other, &now);
             world_close(&other);
         }
-        if (what <= 3) check_all(&w, &now);
+        if (what <= 3) check_all(&w, &now, what != 0);
     }
     check_graph(&w, &now);
     world_close(&w);

@@ -123,13 +123,26 @@ Test(store_records, outbox_numbers_are_never_used_twice)
     commit();
     assert_outbox(0, 2, "1:a 2:b ");
     assert_outbox(3, 9, "3:c ");
-    OK(dl_store_outbox_delete_through(store, 3, &error));
+    OK(dl_store_outbox_delivered(store, 2, &error));
+    dl_store_outbox_range(store, &first, &next);
+    cr_assert_eq(first, 3);
+    assert_outbox(0, 9, "1:a 2:b 3:c "); /* until the next commit */
+    begin();
+    dl_store_rollback(store);
+    dl_store_outbox_range(store, &first, &next);
+    cr_assert_eq(first, 3); /* delivered is delivered */
+    begin();
+    commit();
+    assert_outbox(0, 9, "3:c ");
+    OK(dl_store_outbox_delivered(store, 3, &error));
+    OK(dl_store_outbox_sweep(store, &error));
+    OK(dl_store_outbox_sweep(store, &error)); /* nothing left: no effect */
     assert_outbox(0, 9, "");
     reopen();
     begin();
     cr_assert_eq(append("d"), 4);
     cr_assert_eq(append("e"), 5);
-    OK(dl_store_outbox_delete_through(store, 4, &error));
+    cr_assert_eq(dl_store_outbox_delivered(store, 4, &error), DL_ERR_INVALID); /* not committed */
     dl_store_rollback(store);
     dl_store_outbox_range(store, &first, &next);
     cr_assert_eq(first, 4);
@@ -137,8 +150,8 @@ Test(store_records, outbox_numbers_are_never_used_twice)
     begin();
     cr_assert_eq(append("f"), 4);
     commit();
-    OK(dl_store_outbox_delete_through(store, 2, &error)); /* long gone: no effect */
-    cr_assert_eq(dl_store_outbox_delete_through(store, 5, &error), DL_ERR_INVALID);
+    OK(dl_store_outbox_delivered(store, 2, &error)); /* long gone: no effect */
+    cr_assert_eq(dl_store_outbox_delivered(store, 5, &error), DL_ERR_INVALID);
     reopen();
     assert_outbox(0, 9, "4:f ");
 }

@@ -118,9 +118,8 @@ static void *consume(void *unused)
         if (!message) continue;
         struct dl_score score;
         dl_arena_reset(&arena);
-        if (!message->err &&
-            dl_record_decode_score(dl_slice_of(message->payload, message->len), &score, &arena,
-                                   &error) == DL_OK)
+        if (!message->err && dl_record_decode_score(dl_slice_of(message->payload, message->len),
+                                                    &score, &arena, &error) == DL_OK)
             take(&by_topic, &score);
         rd_kafka_message_destroy(message);
     }
@@ -216,8 +215,7 @@ int main(int argc, char **argv)
 {
     pthread_t threads[2];
     struct rusage usage;
-    if (argc != 9)
-        fail("usage", "latency-probe BROKERS TOPIC SCORES RPC FILE SKIP RATE SECONDS");
+    if (argc != 9) fail("usage", "latency-probe BROKERS TOPIC SCORES RPC FILE SKIP RATE SECONDS");
     brokers = argv[1];
     topic = argv[2];
     scores = argv[3];
@@ -231,9 +229,8 @@ int main(int argc, char **argv)
     DL_CHECK(pthread_create(&threads[1], NULL, consume, NULL) == 0);
     wait_until(dl_clock_monotonic_ns() + 3000000000); /* for the group to settle */
     uint32_t sent = send_all(argv[5], (uint32_t)strtoul(argv[6], NULL, 10));
-    for (int i = 0; i < 100 && (atomic_load(&by_rpc.count) < sent ||
-                                atomic_load(&by_topic.count) < sent);
-         i++)
+    for (int i = 0;
+         i < 100 && (atomic_load(&by_rpc.count) < sent || atomic_load(&by_topic.count) < sent); i++)
         wait_until(dl_clock_monotonic_ns() + 100000000);
     atomic_store(&ended, 1);
     pthread_join(threads[1], NULL);

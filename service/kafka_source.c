@@ -11,10 +11,10 @@
 #include "service/kafka_follow.h"
 #include "service/log.h"
 
-#define DRAIN_MAX 2000 /* messages a wake-up */
+#define DRAIN_MAX 2000     /* messages a wake-up */
 #define LOW_MESSAGES 50000 /* in librdkafka's queue: half of what makes it stop fetching */
 #define NUDGE_NS 10000000
-#define TICK_MS 250    /* lag, pause, and a net under the wake-ups */
+#define TICK_MS 250 /* lag, pause, and a net under the wake-ups */
 #define PAUSE_AFTER_NS 2000000000
 #define FOLLOW_TICKS 2       /* of TICK_MS */
 #define REVOKE_NS 5000000000 /* how long a revoked partition's output may take */

@@ -181,7 +181,7 @@ int dl_store_outbox_read(struct dl_store *store, uint64_t from_seq, uint32_t max
 uint64_t store_outbox_first(const struct dl_store *store)
 {
     return store->outbox_delivered < store->now.outbox_first ? store->now.outbox_first
-                                                              : store->outbox_delivered + 1;
+                                                             : store->outbox_delivered + 1;
 }
 
 int store_outbox_delete(struct dl_store *store, struct dl_error *error)
@@ -203,8 +203,7 @@ int store_outbox_delete(struct dl_store *store, struct dl_error *error)
 
 int dl_store_outbox_delivered(struct dl_store *store, uint64_t seq, struct dl_error *error)
 {
-    const uint64_t next =
-        store->in_transaction ? store->saved.outbox_next : store->now.outbox_next;
+    const uint64_t next = store->in_transaction ? store->saved.outbox_next : store->now.outbox_next;
     if (seq >= next)
         return dl_error_set(error, DL_ERR_INVALID,
                             "store %.200s: cannot remove outbox record %" PRIu64

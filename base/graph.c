@@ -271,6 +271,7 @@ static void node_apply(struct dl_graph *graph, struct node *node, uint32_t id,
                                          .weight = event->weight,
                                          .type = event->type,
                                          .out = (uint8_t)as_source};
+    if (graph->forgotten_count) dl_graph_sweep_node(graph, node, id);
     window_insert(graph, node, &interaction, event->features);
     node_state_apply(&node->state, event, seq, as_source, as_destination);
     dl_graph_mark_node(graph, id);
@@ -488,13 +489,15 @@ uint32_t dl_graph_window(const struct dl_graph *graph, uint32_t node, uint32_t m
     const struct node *slot = dl_graph_node_slot(graph, node);
     if (!slot) return 0;
     uint32_t fc = graph->config.feature_count;
-    uint32_t count = slot->count < max ? slot->count : max;
-    for (uint32_t i = 0; i < count; i++) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < slot->count && count < max; i++) {
         uint32_t from = slot_at(slot, slot->count - 1 - i);
-        out[i] = slot->ring[from];
+        if (graph->forgotten_count && dl_graph_is_forgotten(graph, slot->ring[from].peer)) continue;
+        out[count] = slot->ring[from];
         if (features && fc)
-            memcpy(features + (size_t)i * fc, slot->features + (size_t)from * fc,
+            memcpy(features + (size_t)count * fc, slot->features + (size_t)from * fc,
                    fc * sizeof(float));
+        count++;
     }
     return count;
 }

@@ -157,15 +157,22 @@ uint32_t dl_graph_destination(const struct dl_graph *graph, uint32_t index);
 
 /* ---- forgetting --------------------------------------------------------- */
 
-/* Removes a node: its window, its state, its pairs, and every mention of it in
- * its peers' windows. The pages that it touched become dirty; whoever promises
- * that it is gone for good writes them and the log. Walks the whole graph.
- * DL_OK, DL_ERR_NOT_FOUND, DL_ERR_NOMEM (nothing changed). */
-int dl_graph_forget(struct dl_graph *graph, uint32_t node);
+/* Both change the state at once, as an event would; done again they change nothing.
+ * The pages that they touch become dirty; whoever promises that it is gone for good
+ * writes them and the log. While a state is recovered they come where they came
+ * before: when all events with lower sequence numbers are replayed. */
 
-/* Removes the edges between two nodes from their windows, and what is kept of
- * the pair. The counts of both nodes stay. */
-void dl_graph_forget_edges(struct dl_graph *graph, uint32_t u, uint32_t v);
+/* Removes a node that no later event names: its window, its state, its pairs, and
+ * every mention of it in its peers' windows. Those it looks through by and by, each
+ * before it is changed, read or written next; what is asked meanwhile knows nothing of
+ * the node. Asked for a second node before the first step it does both at once. */
+void dl_graph_forget(struct dl_graph *graph, uint32_t node);
+/* Looks through the windows of up to `pages` pages of nodes. 1: there are others. */
+int dl_graph_forget_step(struct dl_graph *graph, uint32_t pages);
+
+/* Removes the edges between two nodes with sequence numbers below `before_seq` from
+ * their windows, and what is kept of the pair. The counts of both nodes stay. */
+void dl_graph_forget_edges(struct dl_graph *graph, uint32_t u, uint32_t v, uint64_t before_seq);
 
 /* ---- pages: how the store checkpoints the state -------------------------- */
 
@@ -179,6 +186,9 @@ struct dl_page_id {
 /* The next dirty page in round-robin order, or 0 if none. Clears nothing. */
 int dl_graph_page_dirty_next(struct dl_graph *graph, struct dl_page_id *page);
 uint32_t dl_graph_pages_dirty(const struct dl_graph *graph);
+/* All of them, in `pages` (dl_graph_pages_dirty). Leaves the round-robin order alone. */
+void dl_graph_pages_dirty_list(const struct dl_graph *graph, struct dl_page_id *pages);
+int dl_graph_page_is_dirty(const struct dl_graph *graph, struct dl_page_id page);
 /* Appends the page's bytes (current to feed.events) and marks it clean. */
 void dl_graph_page_write(struct dl_graph *graph, struct dl_page_id page, struct dl_buf *out);
 /* Dirty again: what was written of it was not kept. */

@@ -1,5 +1,4 @@
-/* The inside of the temporal graph, shared by graph.c, graph_pairs.c and
- * graph_pages.c alone. */
+/* The inside of the temporal graph, shared by graph*.c alone. */
 #ifndef DL_BASE_GRAPH_INTERNAL_H
 #define DL_BASE_GRAPH_INTERNAL_H
 
@@ -11,6 +10,7 @@
 #define SETS_A_PAGE 64
 #define TIMESTAMPS_KEPT 64
 #define RECENT_KEPT 1024
+#define FORGOTTEN_MAX 2 /* a name may be a source and a destination */
 
 /* A node's window is a ring: oldest at `start`, `count` entries, sorted by
  * time. The features of entry i stand at features + i·feature_count. */
@@ -61,6 +61,8 @@ struct dl_graph {
     uint32_t *destinations; /* (feed.destinations) in order of first_in_seq */
     uint32_t destination_capacity;
     struct pair_table table;
+    uint32_t forgotten[FORGOTTEN_MAX]; /* (forgotten_count) windows from sweep_page on may name */
+    uint32_t forgotten_count, sweep_page;
     uint32_t dirty_count;
     struct dl_page_id cursor; /* round robin over dirty pages */
 };
@@ -72,6 +74,10 @@ int dl_graph_node_ensure(struct dl_graph *graph, uint32_t node, struct node **sl
 /* Room for one more interaction (and for `count` at least). */
 int dl_graph_window_reserve(struct dl_graph *graph, struct node *node, uint32_t count);
 void dl_graph_mark_node(struct dl_graph *graph, uint32_t node);
+/* While nodes are being forgotten: what the node's window must not hold any more goes. */
+void dl_graph_sweep_node(struct dl_graph *graph, struct node *node, uint32_t id);
+void dl_graph_sweep_page(struct dl_graph *graph, uint32_t page);
+int dl_graph_is_forgotten(const struct dl_graph *graph, uint32_t node);
 int dl_graph_destinations_renew(struct dl_graph *graph);
 
 int dl_pair_table_init(struct pair_table *table, uint32_t pairs_max);

@@ -1,4 +1,4 @@
-/* The temporal graph as pages of bytes (see graph.h), and forgetting.
+/* The temporal graph as pages of bytes (see graph.h).
  *
  *   every page   version u8 | current-to u64 | body
  *   feed         counts, times, snapshots, timestamps, recent destinations
@@ -69,6 +69,23 @@ int dl_graph_page_dirty_next(struct dl_graph *graph, struct dl_page_id *page)
             return 1;
         }
     }
+}
+
+void dl_graph_pages_dirty_list(const struct dl_graph *graph, struct dl_page_id *pages)
+{
+    uint32_t count = 0;
+    for (uint8_t kind = 0; kind < DL_PAGE_KINDS; kind++) {
+        for (uint32_t index = 0; index < kind_pages(graph, kind); index++) {
+            struct dl_page_id page = {kind, index};
+            if (is_dirty(graph, page)) pages[count++] = page;
+        }
+    }
+    DL_CHECK(count == graph->dirty_count);
+}
+
+int dl_graph_page_is_dirty(const struct dl_graph *graph, struct dl_page_id page)
+{
+    return is_dirty(graph, page);
 }
 
 /* ---- writing --------------------------------------------------------------------- */
@@ -222,6 +239,8 @@ static void write_pairs(const struct dl_graph *graph, uint32_t page, struct dl_b
 void dl_graph_page_write(struct dl_graph *graph, struct dl_page_id page, struct dl_buf *out)
 {
     DL_CHECK(page.kind < DL_PAGE_KINDS && page.index < kind_pages(graph, page.kind));
+    if (page.kind == DL_PAGE_NODES && graph->forgotten_count)
+        dl_graph_sweep_page(graph, page.index);
     int was_dirty = is_dirty(graph, page);
     dl_buf_u8(out, PAGE_VERSION);
     dl_buf_u64(out, graph->feed.events);
@@ -477,88 +496,12 @@ int dl_graph_page_read(struct dl_graph *graph, struct dl_page_id page, struct dl
 
 int dl_graph_replay_end(struct dl_graph *graph)
 {
-    /* The destinations' order follows from the nodes; the count with it. */
-    return dl_graph_destinations_renew(graph);
-}
-
-/* ---- forgetting ---------------------------------------------------------------------- */
-
-static void window_forget(struct dl_graph *graph, struct node *n, uint32_t id, uint32_t forgotten)
-{
-    uint32_t fc = graph->config.feature_count, kept = 0;
-    for (uint32_t i = 0; i < n->count; i++) {
-        uint32_t from = (n->start + i) % n->capacity, to = (n->start + kept) % n->capacity;
-        if (n->ring[from].peer == forgotten) continue;
-        n->ring[to] = n->ring[from];
-        if (fc)
-            memmove(n->features + (size_t)to * fc, n->features + (size_t)from * fc,
-                    fc * sizeof(float));
-        kept++;
-    }
-    if (kept != n->count) dl_graph_mark_node(graph, id);
-    n->count = kept;
-}
-
-static void pairs_forget(struct dl_graph *graph, uint32_t node)
-{
-    struct pair_table *t = &graph->table;
-    size_t entries = ((size_t)t->set_mask + 1) * WAYS;
-    for (size_t at = 0; at < entries; at++) {
-        if (t->keys[at] == 0) continue;
-        uint64_t key = t->keys[at] - 1;
-        if ((uint32_t)(key >> 32) != node && (uint32_t)key != node) continue;
-        t->keys[at] = 0;
-        t->pairs[at] = (struct dl_pair_state){0};
-        t->count--;
-        dl_graph_mark_pair_set(graph, (uint32_t)(at / WAYS));
-    }
-}
-
-int dl_graph_forget(struct dl_graph *graph, uint32_t node)
-{
-    struct node *n = dl_graph_node_slot(graph, node);
-    if (!n || n->state.events == 0) return DL_ERR_NOT_FOUND;
-    struct node before = *n;
-    *n = (struct node){0};
-    if (dl_graph_destinations_renew(graph) != DL_OK) {
-        *n = before;
-        return DL_ERR_NOMEM;
-    }
-    if (before.ring)
-        dl_slab_give(&graph->slab, before.ring, dl_graph_window_bytes(graph, before.capacity));
-    dl_graph_mark_node(graph, node);
+    dl_graph_forget_step(graph, UINT32_MAX);
+    /* Forgetting may have come between the writing of the feed's page and the nodes'. */
+    graph->feed.nodes = 0;
     for (uint32_t p = 0; p < graph->page_count; p++)
         for (uint32_t i = 0; graph->pages[p] && i < NODES_A_PAGE; i++)
-            window_forget(graph, &graph->pages[p]->nodes[i], p * NODES_A_PAGE + i, node);
-    pairs_forget(graph, node);
-    uint64_t kept = graph->recent_count < RECENT_KEPT ? graph->recent_count : RECENT_KEPT, to = 0;
-    uint32_t recent[RECENT_KEPT];
-    for (uint64_t i = graph->recent_count - kept; i < graph->recent_count; i++)
-        if (graph->recent[i % RECENT_KEPT] != node) recent[to++] = graph->recent[i % RECENT_KEPT];
-    memcpy(graph->recent, recent, to * sizeof *recent);
-    graph->recent_count = to;
-    graph->feed.nodes--;
-    if (!graph->feed_dirty) {
-        graph->feed_dirty = 1;
-        graph->dirty_count++;
-    }
-    return DL_OK;
-}
-
-void dl_graph_forget_edges(struct dl_graph *graph, uint32_t u, uint32_t v)
-{
-    struct node *a = dl_graph_node_slot(graph, u), *b = dl_graph_node_slot(graph, v);
-    struct pair_table *t = &graph->table;
-    if (a) window_forget(graph, a, u, v);
-    if (b && u != v) window_forget(graph, b, v, u);
-    size_t first = (size_t)dl_pair_table_set(t, u, v) * WAYS;
-    for (size_t at = first; at < first + WAYS; at++) {
-        uint64_t key = t->keys[at] - 1;
-        uint32_t x = (uint32_t)(key >> 32), y = (uint32_t)key;
-        if (t->keys[at] == 0 || !((x == u && y == v) || (x == v && y == u))) continue;
-        t->keys[at] = 0;
-        t->pairs[at] = (struct dl_pair_state){0};
-        t->count--;
-        dl_graph_mark_pair_set(graph, (uint32_t)(at / WAYS));
-    }
+            graph->feed.nodes += graph->pages[p]->nodes[i].state.events > 0;
+    /* The destinations' order follows from the nodes; the count with it. */
+    return dl_graph_destinations_renew(graph);
 }

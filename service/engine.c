@@ -143,7 +143,7 @@ void dl_engine_free(struct dl_engine *engine)
     if (!engine) return;
     dl_engine_ingest_end(engine);
     engine->failed = 1; /* answers those that wait to forget */
-    dl_engine_forgets(engine);
+    dl_engine_forget_step(engine);
     batch_deinit(&engine->batch);
     dl_engine_ids_deinit(engine);
     dl_candidate_set_deinit(&engine->candidates);

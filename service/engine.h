@@ -135,6 +135,12 @@ int dl_engine_stalled(struct dl_engine *engine, double seconds, struct dl_error 
 /* Writes every dirty page, for a quick next start. Not while busy. */
 int dl_engine_checkpoint(struct dl_engine *engine, struct dl_error *error);
 
+/* Whether something is being forgotten, or waits for it. It moves on by a step after
+ * each batch; while nothing else is to do its caller makes steps: DL_OK, DL_ERR_FULL (the
+ * disk; try again later), or the engine has failed. Nothing happens while busy. */
+int dl_engine_forgetting(const struct dl_engine *engine);
+int dl_engine_forget_step(struct dl_engine *engine);
+
 /* Takes another model (a new reference is taken); used from the next batch on.
  * DL_ERR_VERSION if it does not fit the store. */
 int dl_engine_set_model(struct dl_engine *engine, struct dl_model *model, struct dl_error *error);

@@ -173,7 +173,7 @@ static int commit_built(struct dl_engine *engine)
 static void after_commit(struct dl_engine *engine, int status)
 {
     dl_engine_renewals(engine);
-    dl_engine_forgets(engine);
+    dl_engine_forget_step(engine);
     if (status == DL_OK)
         dl_engine_ingest_committed(engine);
     else

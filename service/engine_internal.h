@@ -157,7 +157,8 @@ struct dl_engine {
     int ingest_pumping;
     struct ingest_broken *broken_first, *broken_last; /* dead letters of RPC waiting for room */
     uint32_t broken_count;
-    struct forget_job *forget_first; /* waiting for the batch to end */
+    struct forget_job *forget_first; /* the first is under way, or waits for the batch to end */
+    int forget_waits;                /* for room on the disk */
     char last_reason[200];           /* of the message offered last, if it became a dead letter */
     int last_repeated;               /* it was a repeat */
     int64_t loaded_us;               /* wall-clock time at which the model came */
@@ -246,7 +247,7 @@ void dl_engine_ids_saved(struct dl_engine *engine);                       /* it 
 /* engine_forget.c */
 int dl_engine_forget(void *context, const struct dl_backend_forget_request *request,
                      struct dl_backend_job *job, struct dl_error *error);
-void dl_engine_forgets(struct dl_engine *engine); /* those that waited for the batch to end */
+int dl_engine_forget_load(struct dl_engine *engine, struct dl_error *error); /* begun earlier */
 
 /* engine_state.c */
 int dl_engine_load(struct dl_engine *engine, struct dl_error *error);

@@ -374,7 +374,8 @@ int dl_engine_load(struct dl_engine *engine, struct dl_error *error)
     status =
         dl_store_get_destinations(engine->store, &engine->frozen, &engine->frozen_count, error);
     if (status != DL_OK && status != DL_ERR_NOT_FOUND) return status;
-    status = dl_engine_ids_load(engine, error);
+    status = dl_engine_forget_load(engine, error);
+    if (status == DL_OK) status = dl_engine_ids_load(engine, error);
     if (status == DL_OK) status = dl_engine_watch_start(engine, error);
     if (status == DL_OK) status = load_watch(engine, error);
     if (status != DL_OK || !engine->model) return status;

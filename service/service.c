@@ -23,6 +23,7 @@
 #include "service/version.h"
 
 #define TICK_MS 500
+#define FORGET_MS 1 /* between steps of forgetting, while nothing else is to do */
 #define DRAIN_MS 10000
 #define ROOM_TICKS 4 /* of TICK_MS, after which a full disk counts as having room again */
 
@@ -49,7 +50,7 @@ struct dl_service {
     struct dl_rpc_methods *methods;
     struct dl_http *http;
     struct dl_notify *notify;
-    uv_timer_t tick;
+    uv_timer_t tick, forget; /* forget: runs while something is being forgotten */
     uv_signal_t signals[3];
     int tick_open, signals_open;
     char rpc_address[80], http_url[120];
@@ -79,6 +80,18 @@ static void fail(void *context, const char *reason)
 
 /* ---- running -------------------------------------------------------------------------- */
 
+static void on_forget(uv_timer_t *timer);
+
+static void go_on_forgetting(struct dl_service *service, int status)
+{
+    if (!service->tick_open) return;
+    if (!dl_engine_forgetting(service->engine))
+        uv_timer_stop(&service->forget);
+    else if (status != DL_OK || !uv_is_active((uv_handle_t *)&service->forget))
+        uv_timer_start(&service->forget, on_forget, status == DL_OK ? FORGET_MS : TICK_MS,
+                       FORGET_MS);
+}
+
 static void progressed(void *context)
 {
     struct dl_service *service = context;
@@ -90,7 +103,17 @@ static void progressed(void *context)
     if (service->sink) dl_kafka_sink_wake(service->sink);
     if (service->kafka_source) dl_kafka_source_resume(service->kafka_source);
     if (service->line_source) dl_line_source_resume(service->line_source);
+    go_on_forgetting(service, DL_OK);
     if (service->phase != RUNNING) tick(service);
+}
+
+static void on_forget(uv_timer_t *timer)
+{
+    struct dl_service *service = timer->data;
+    int status = dl_engine_forget_step(service->engine);
+    const char *failure = dl_engine_failure(service->engine);
+    if (failure) fail(service, failure);
+    go_on_forgetting(service, status);
 }
 
 static void source_ended(void *context)
@@ -341,9 +364,10 @@ static void close_all(struct dl_service *service)
         DL_WARN("store", "no checkpoint at the end, the next start replays the log: %s",
                 error.text);
     if (service->tick_open) uv_close((uv_handle_t *)&service->tick, handle_closed);
+    if (service->tick_open) uv_close((uv_handle_t *)&service->forget, handle_closed);
     for (int i = 0; i < service->signals_open; i++)
         uv_close((uv_handle_t *)&service->signals[i], handle_closed);
-    service->handles_left = service->tick_open + service->signals_open;
+    service->handles_left = 2 * service->tick_open + service->signals_open;
     service->tick_open = service->signals_open = 0;
     if (service->rpc)
         dl_rpc_server_close(service->rpc, rpc_closed, service);
@@ -618,6 +642,9 @@ static void open_timers(struct dl_service *service)
     service->tick.data = service;
     service->tick_open = 1;
     uv_timer_start(&service->tick, on_tick, TICK_MS, TICK_MS);
+    uv_timer_init(service->loop, &service->forget);
+    service->forget.data = service;
+    go_on_forgetting(service, DL_OK);
     for (int i = 0; service->options.handle_signals && i < 3; i++) {
         uv_signal_init(service->loop, &service->signals[i]);
         service->signals[i].data = service;

@@ -146,3 +146,22 @@ int dl_store_checkpoint_all(struct dl_store *store, struct dl_graph *graph,
     if (status != DL_OK) return status;
     return step_pages(store, graph, UINT64_MAX, out, error);
 }
+
+int dl_store_checkpoint_pages(struct dl_store *store, struct dl_graph *graph,
+                              const struct dl_page_id *pages, uint32_t count,
+                              struct dl_error *error)
+{
+    struct dl_store_step step = {0};
+    int status = begin_step(store, graph, error);
+    for (uint32_t i = 0; status == DL_OK && i < count; i++)
+        if (dl_graph_page_is_dirty(graph, pages[i]))
+            status = write_page(store, graph, pages[i], &step, error);
+    return status;
+}
+
+int dl_store_checkpoint_reached(struct dl_store *store, uint64_t seq, struct dl_error *error)
+{
+    struct dl_store_step step = {0};
+    int status = store_writable(store, "move the start of recovery", error);
+    return status == DL_OK ? round_ended(store, seq, &step, error) : status;
+}

@@ -6,6 +6,8 @@
 
 #include "store/store.h"
 
+#define STORE_BUSY_MS 1000 /* that another process may hold the file */
+
 /* Statements are prepared on first use and kept. */
 enum store_statement {
     ST_BEGIN,

@@ -131,7 +131,8 @@ struct replay {
     uint64_t replayed, first_seq;
     uint32_t count;
     struct dl_event events[REPLAY_BATCH];
-    float *features; /* (REPLAY_BATCH, feature_count) */
+    float *features;                              /* (REPLAY_BATCH, feature_count) */
+    const struct dl_store_forgetting *forgetting; /* still to come, or NULL */
     struct dl_error *error;
 };
 
@@ -144,6 +145,15 @@ static int replay_gathered(struct replay *replay)
                                 replay->error);
 }
 
+/* What was being forgotten, where it came among the events. */
+static int replay_forgetting(struct replay *replay)
+{
+    int status = replay_gathered(replay);
+    if (replay->forgetting) dl_store_forget_graph(replay->forgetting, replay->graph);
+    replay->forgetting = NULL;
+    return status;
+}
+
 static int replay_event(void *user, uint64_t seq, const struct dl_event *event)
 {
     struct replay *replay = user;
@@ -151,6 +161,10 @@ static int replay_event(void *user, uint64_t seq, const struct dl_event *event)
         return dl_error_set(replay->error, DL_ERR_CORRUPT,
                             "event %" PRIu64 " of the log names node %u, and only %u have names",
                             seq, event->src > event->dst ? event->src : event->dst, replay->nodes);
+    if (replay->forgetting && seq >= replay->forgetting->before_seq) {
+        int status = replay_forgetting(replay);
+        if (status != DL_OK) return status;
+    }
     /* A forgotten event leaves a hole in the numbers. */
     if (replay->count > 0 &&
         (replay->count == REPLAY_BATCH || seq != replay->first_seq + replay->count)) {
@@ -175,17 +189,23 @@ static int replay_log(struct dl_store *store, struct dl_graph *graph, uint32_t n
     uint32_t feature_count = store->config.feature_count;
     struct replay *replay = calloc(1, sizeof *replay);
     float *features = calloc((size_t)REPLAY_BATCH * (feature_count + 1), sizeof *features);
-    int status = DL_OK;
-    if (!replay || !features) {
+    struct dl_store_forgetting forgetting;
+    int status = dl_store_forget_get(store, &forgetting, error);
+    int pending = status == DL_OK;
+    if (status == DL_ERR_NOT_FOUND) status = DL_OK;
+    if (status != DL_OK) {
+        /* as it says */
+    } else if (!replay || !features) {
         status = store_error(store, SQLITE_NOMEM, "load it", error);
     } else {
         *replay = (struct replay){.graph = graph,
                                   .nodes = nodes,
                                   .feature_count = feature_count,
                                   .features = features,
+                                  .forgetting = pending ? &forgetting : NULL,
                                   .error = error};
         status = dl_store_log_read(store, recovery->replay_from, replay_event, replay, error);
-        if (status == DL_OK) status = replay_gathered(replay);
+        if (status == DL_OK) status = replay_forgetting(replay);
         recovery->replayed = replay->replayed;
     }
     free(features);

@@ -25,7 +25,7 @@ const struct dl_store_options dl_store_options_default = {
     .cache_bytes = 32u << 20,
     .created_by = "driftline"};
 
-enum { PAGE_SIZE = 16384, BUSY_MS = 1000 };
+enum { PAGE_SIZE = 16384 };
 
 static const char *const sql[ST_COUNT] = {
     [ST_BEGIN] = "BEGIN IMMEDIATE",
@@ -253,7 +253,7 @@ static int set_up(struct dl_store *store, struct dl_error *error)
     static const char *const sync[] = {"FULL", "NORMAL", "OFF"};
     const struct dl_store_options *o = &store->options;
     char text[512];
-    sqlite3_busy_timeout(store->db, BUSY_MS);
+    sqlite3_busy_timeout(store->db, STORE_BUSY_MS);
     sqlite3_extended_result_codes(store->db, 1);
     if (o->read_only) {
         sqlite3_snprintf(sizeof text, text, "PRAGMA query_only=1;PRAGMA cache_size=-%lld",

@@ -175,6 +175,13 @@ int dl_store_checkpoint_step(struct dl_store *store, struct dl_graph *graph, uin
 int dl_store_checkpoint_all(struct dl_store *store, struct dl_graph *graph,
                             struct dl_store_step *step, struct dl_error *error);
 
+/* Writes those of the pages that are dirty, whatever the round. */
+int dl_store_checkpoint_pages(struct dl_store *store, struct dl_graph *graph,
+                              const struct dl_page_id *pages, uint32_t count,
+                              struct dl_error *error);
+/* The caller knows that everything before event `seq` is in pages. */
+int dl_store_checkpoint_reached(struct dl_store *store, uint64_t seq, struct dl_error *error);
+
 /* ---- source positions --------------------------------------------------- */
 
 int dl_store_set_position(struct dl_store *store, const char *topic, int32_t partition,
@@ -189,25 +196,67 @@ int dl_store_positions(struct dl_store *store, dl_store_position_fn *fn, void *u
 
 /* ---- forgetting ------------------------------------------------------------ */
 
-#define DL_STORE_ANY_NODE UINT32_MAX
+#define DL_STORE_FORGET_IDS_MAX 2 /* the same name as source and as destination */
 
-/* A transaction like any other, in which what is removed is also overwritten on
- * the disk. After its commit (or rollback) comes dl_store_forget_end, which
- * takes it out of the WAL as well. */
-int dl_store_forget_begin(struct dl_store *store, struct dl_error *error);
-int dl_store_forget_end(struct dl_store *store, struct dl_error *error);
-/* Events of the node (with a peer: between the two) become holes in the log.
- * Reads the whole log. *events: how many. */
-int dl_store_log_forget(struct dl_store *store, uint32_t node, uint32_t peer, uint64_t *events,
+/* What is being forgotten: a node, or the edges between two. It is an event of its
+ * own: what the graph holds of it goes at once, when the log is at `before_seq`; the
+ * file follows in steps, each in a transaction of the caller's. The record is kept in
+ * the file until it is done, so that a restart can go on.
+ *
+ * In order: (1) dl_store_forget_secure, then one transaction with dl_store_forget_put
+ * and the new names, after it dl_store_forget_graph; (2) dl_store_forget_records, then
+ * the record again, without its names; (3) every page that was dirty after (1) by
+ * dl_store_checkpoint_pages, dl_store_checkpoint_reached; (4) dl_store_forget_log,
+ * never before (3): recovery would miss what is gone; (5) dl_store_forget_free;
+ * (6) dl_store_forget_fold, dl_store_forget_done. */
+struct dl_store_forgetting {
+    uint64_t before_seq; /* of the first event that came after the request */
+    uint64_t log_next;   /* the log below is done */
+    uint64_t events;     /* that are gone from the log so far */
+    uint64_t outbox_end; /* records and alerts from here on came after the request */
+    uint64_t alert_end;
+    int has_peer;
+    uint32_t node_count, nodes[DL_STORE_FORGET_IDS_MAX];
+    uint32_t peer_count, peers[DL_STORE_FORGET_IDS_MAX];
+    uint32_t node_size, peer_size; /* 0: the records are done */
+    char node[DL_NAME_BYTES_MAX], peer[DL_NAME_BYTES_MAX];
+};
+
+int dl_store_forget_put(struct dl_store *store, const struct dl_store_forgetting *forgetting,
                         struct dl_error *error);
+/* DL_ERR_NOT_FOUND: nothing is being forgotten. */
+int dl_store_forget_get(struct dl_store *store, struct dl_store_forgetting *forgetting,
+                        struct dl_error *error);
+/* Until it is done, what is removed is also overwritten on the disk. */
+int dl_store_forget_secure(struct dl_store *store, struct dl_error *error);
+/* Again: no effect. dl_store_load does it where it belongs. */
+void dl_store_forget_graph(const struct dl_store_forgetting *forgetting, struct dl_graph *graph);
 int dl_store_rename_node(struct dl_store *store, uint32_t id, uint8_t space, struct dl_slice name,
                          struct dl_error *error);
+
 /* 1: the record (dl_outbox_kind, key, payload) names what is forgotten. */
 typedef int dl_store_names_fn(void *user, int kind, struct dl_slice key, struct dl_slice payload);
-/* Records in the outbox that `fn` names become DL_OUTBOX_FORGOTTEN and empty,
- * alerts are removed. */
-int dl_store_forget_records(struct dl_store *store, dl_store_names_fn *fn, void *user,
-                            struct dl_error *error);
+struct dl_store_forget_at { /* the last that were looked at */
+    uint64_t outbox, alert;
+};
+/* Looks through up to `rows_max` records more: those in the outbox that `fn` names become
+ * DL_OUTBOX_FORGOTTEN and empty, alerts are removed. *more: there are others. */
+int dl_store_forget_records(struct dl_store *store, const struct dl_store_forgetting *forgetting,
+                            struct dl_store_forget_at *at, uint32_t rows_max, dl_store_names_fn *fn,
+                            void *user, int *more, struct dl_error *error);
+/* Looks through blobs of about `events_max` events more; those to be forgotten become
+ * holes. Moves log_next and events. *more: there are others. */
+int dl_store_forget_log(struct dl_store *store, struct dl_store_forgetting *forgetting,
+                        uint64_t events_max, int *more, struct dl_error *error);
+/* Takes up to `pages_max` free pages, which hold what was removed earlier, out of the
+ * file. *left: how many there are still. */
+int dl_store_forget_free(struct dl_store *store, uint32_t pages_max, uint64_t *left,
+                         struct dl_error *error);
+/* Outside a transaction: takes it out of the WAL. A reader may hold that; then it goes
+ * when the WAL begins anew. */
+int dl_store_forget_fold(struct dl_store *store, struct dl_error *error);
+/* Removes the record, in a transaction of its own. */
+int dl_store_forget_done(struct dl_store *store, struct dl_error *error);
 
 /* ---- outbox ------------------------------------------------------------- */
 

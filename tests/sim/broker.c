@@ -80,6 +80,11 @@ static void commit(struct sim_broker *broker, struct chunk *chunk, const int ski
     for (int i = 0; i < chunk->count; i++) {
         struct sim_record *row = &chunk->rows[i];
         if (skip[i]) continue;
+        if (row->offset < 0)
+            broker->progress = chunk->seqs[chunk->count - 1];
+        else if (row->offset + 1 > broker->committed[row->partition])
+            broker->committed[row->partition] = row->offset + 1;
+        if (row->kind == DL_OUTBOX_FORGOTTEN) continue;
         if (broker->count == broker->capacity) {
             broker->capacity = broker->capacity ? broker->capacity * 2 : 256;
             broker->records =
@@ -88,10 +93,6 @@ static void commit(struct sim_broker *broker, struct chunk *chunk, const int ski
         }
         broker->records[broker->count++] = *row;
         row->bytes = (struct dl_buf){0};
-        if (row->offset < 0)
-            broker->progress = chunk->seqs[chunk->count - 1];
-        else if (row->offset + 1 > broker->committed[row->partition])
-            broker->committed[row->partition] = row->offset + 1;
     }
 }
 

@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "service/engine.h"
 #include "service/log.h"
+#include "tests/support/fault_vfs.h"
 
 #define EVENTS 600
 #define TOPIC "feed"
@@ -54,6 +55,7 @@ struct world {
 };
 
 static const char *architecture = "diffdyg"; /* of the model that worlds get */
+static const char *vfs;                      /* NULL: the real disk */
 
 static void world_init(struct world *w, const char *batch, const char *late_policy)
 {
@@ -112,6 +114,7 @@ static void world_open(struct world *w, uint32_t workers)
         (struct dl_store_config){.time_unit = DL_TIME_TICKS, .window = 16, .namespaces = 1};
     options.sync = DL_STORE_SYNC_OFF;
     options.round_events = 200;
+    options.vfs = vfs;
     cr_assert_eq(dl_store_open(w->store_path, &options, &w->store, &error), DL_OK, "%s",
                  error.text);
     cr_assert_eq(dl_workers_new(NULL, workers, &w->workers, &error), DL_OK);
@@ -412,9 +415,20 @@ static void on_forgotten(struct dl_backend_job *job, int status, const struct dl
                          const union dl_backend_result *result)
 {
     (void)job;
+    forgot++;
+    if (status == DL_ERR_UNAVAILABLE) return; /* the world went */
     cr_assert_eq(status, DL_OK, "%s", error ? error->text : "");
     forgotten = result->forgotten;
-    forgot++;
+}
+
+/* As the service does while nothing else is to do. */
+static void forget_all(struct world *w)
+{
+    for (int steps = 0; dl_engine_forgetting(w->engine); steps++) {
+        cr_assert_lt(steps, 1000, "forgetting does not come to an end");
+        dl_workers_wait(w->workers);
+        cr_assert_eq(dl_engine_forget_step(w->engine), DL_OK);
+    }
 }
 
 static int mentions(void *user, uint64_t seq, const struct dl_event *event)
@@ -424,6 +438,14 @@ static int mentions(void *user, uint64_t seq, const struct dl_event *event)
     if (ids[1] == UINT32_MAX) return event->src == ids[0] || event->dst == ids[0];
     return (event->src == ids[0] && event->dst == ids[1]) ||
            (event->src == ids[1] && event->dst == ids[0]);
+}
+
+/* Two ids, and a number that tells earlier from later. */
+static int mentions_before(void *user, uint64_t seq, const struct dl_event *event)
+{
+    const uint64_t *of = user;
+    uint32_t ids[2] = {(uint32_t)of[0], (uint32_t)of[1]};
+    return seq < of[2] && mentions(ids, seq, event);
 }
 
 /* 1 if the bytes stand anywhere in the file or its WAL. */
@@ -473,6 +495,7 @@ Test(engine, a_forgotten_node_is_gone_from_memory_file_and_outbox_for_good)
     forgot = 0;
     cr_assert_eq(backend.forget(backend.context, &request, &job, &error), DL_OK);
     finish(&w);
+    forget_all(&w);
     cr_assert_eq(forgot, 1);
     cr_assert_eq(forgotten.found, 1);
     cr_assert_eq(forgotten.events, (uint64_t)events);
@@ -487,6 +510,8 @@ Test(engine, a_forgotten_node_is_gone_from_memory_file_and_outbox_for_good)
     }
     dl_engine_backend(w.engine, &backend);
     cr_assert_eq(backend.forget(backend.context, &request, &job, &error), DL_OK);
+    forget_all(&w);
+    cr_assert_eq(forgot, 2);
     cr_assert_eq(forgotten.found, 0);
     /* It may come back, as a new node. */
     feed[0].broken = 0;
@@ -524,6 +549,7 @@ Test(engine, forgotten_edges_are_gone_and_both_nodes_stay)
     cr_assert_eq(dl_graph_pair(dl_engine_graph(w.engine), ids[0], ids[1], &pair), 1);
     dl_engine_backend(w.engine, &backend);
     cr_assert_eq(backend.forget(backend.context, &request, &job, &error), DL_OK);
+    forget_all(&w);
     cr_assert_gt(forgotten.events, 0u);
     for (int round = 0; round < 2; round++) {
         const struct dl_graph *graph = dl_engine_graph(w.engine);
@@ -537,6 +563,168 @@ Test(engine, forgotten_edges_are_gone_and_both_nodes_stay)
         world_crash(&w);
         world_open(&w, 1);
     }
+    world_deinit(&w);
+}
+
+static int pass(void *user, const struct dl_outbox_row *row)
+{
+    (void)user;
+    (void)row;
+    return 0;
+}
+
+/* What was delivered is no longer in the outbox, but in pages that SQLite may use again. */
+Test(engine, a_forgotten_node_is_gone_from_free_pages_too)
+{
+    struct world w = {0};
+    struct dl_backend backend;
+    struct dl_backend_job job = {.done = on_forgotten};
+    struct dl_error error;
+    uint64_t first, next;
+    make_feed(10);
+    rename_in_feed();
+    world_init(&w, "64", "accept");
+    world_open(&w, 2);
+    for (int i = 0; i < EVENTS; i++) offer(&w, i);
+    finish(&w);
+    dl_store_outbox_range(w.store, &first, &next);
+    cr_assert_eq(dl_store_outbox_read(w.store, first, UINT32_MAX, pass, NULL, &error), DL_OK);
+    cr_assert_eq(dl_engine_delivered(w.engine, next - 1, &error), DL_OK);
+    dl_engine_backend(w.engine, &backend);
+    struct dl_backend_forget_request request = {.node = dl_slice_text(SECRET)};
+    cr_assert_eq(backend.forget(backend.context, &request, &job, &error), DL_OK);
+    forget_all(&w);
+    cr_assert_not(file_holds(w.store_path, SECRET), "its name is still in the file");
+    world_deinit(&w);
+}
+
+/* Whatever number of steps was made before it. `edges`: those between two nodes alone. */
+static void crash_while_forgetting(int edges)
+{
+    for (int steps = 0, done = 0; !done; steps++) {
+        struct world w = {0};
+        struct dl_backend backend;
+        struct dl_backend_job job = {.done = on_forgotten};
+        struct dl_error error;
+        struct dl_store_forgetting record;
+        struct dl_pair_state pair;
+        uint32_t ids[2] = {0, UINT32_MAX};
+        uint64_t before = 0;
+        make_feed(11);
+        world_init(&w, "48", "accept");
+        world_open(&w, 1);
+        for (int i = 0; i < EVENTS / 2; i++) offer(&w, i);
+        finish(&w);
+        int last = EVENTS / 2 - 1;
+        while (feed[last].broken) last--;
+        struct dl_backend_forget_request request = {.node = feed[last].event.src};
+        const struct dl_dictionary *names = dl_engine_nodes(w.engine);
+        cr_assert_eq(dl_dictionary_find(names, 0, request.node, &ids[0]), DL_OK);
+        if (edges) {
+            request.peer = feed[last].event.dst;
+            cr_assert_eq(dl_dictionary_find(names, 0, request.peer, &ids[1]), DL_OK);
+            cr_assert_eq(dl_graph_pair(dl_engine_graph(w.engine), ids[0], ids[1], &pair), 1);
+        }
+        dl_engine_backend(w.engine, &backend);
+        forgot = 0;
+        cr_assert_eq(backend.forget(backend.context, &request, &job, &error), DL_OK);
+        for (int i = 0; i < steps && !forgot; i++)
+            cr_assert_eq(dl_engine_forget_step(w.engine), DL_OK);
+        done = forgot;
+        /* Others come meanwhile, the same two among them, and are not forgotten. */
+        before = dl_graph_feed(dl_engine_graph(w.engine))->events;
+        for (int i = EVENTS / 2; i < EVENTS / 2 + 40; i++) offer(&w, i);
+        feed[0].broken = 0;
+        feed[0].event.src = request.node;
+        feed[0].event.dst = feed[last].event.dst;
+        feed[0].event.time = feed[EVENTS / 2 + 39].event.time;
+        struct dl_arrival arrival = {.topic = TOPIC, .offset = EVENTS / 2 + 40};
+        cr_assert_eq(dl_engine_offer(w.engine, &arrival, &feed[0].event), DL_OK);
+        dl_engine_flush(w.engine);
+        dl_workers_wait(w.workers);
+        world_crash(&w);
+        cr_assert_eq(forgot, 1, "the request is answered, or refused");
+        world_open(&w, 1);
+        forget_all(&w);
+        const struct dl_graph *graph = dl_engine_graph(w.engine);
+        cr_assert_eq(dl_store_forget_get(w.store, &record, &error), DL_ERR_NOT_FOUND);
+        if (edges) {
+            uint64_t later[3] = {ids[0], ids[1], before};
+            cr_assert_eq(dl_store_log_read(w.store, 0, mentions_before, later, &error), 0);
+            cr_assert_eq(dl_graph_pair(graph, ids[0], ids[1], &pair), 1);
+            struct dl_interaction window[16];
+            uint32_t count = dl_graph_window(graph, ids[0], 16, window, NULL), seen = 0;
+            for (uint32_t i = 0; i < count; i++) {
+                if (window[i].peer != ids[1]) continue;
+                cr_assert_geq(window[i].seq, before, "an edge is back after %d steps", steps);
+                seen++;
+            }
+            cr_assert_eq(pair.count[0] + pair.count[1], seen);
+            cr_assert_geq(seen, 1u, "a later edge is forgotten after %d steps", steps);
+        } else {
+            cr_assert_null(dl_graph_node(graph, ids[0]));
+            cr_assert_eq(dl_store_log_read(w.store, 0, mentions, ids, &error), 0);
+            cr_assert_eq(dl_dictionary_find(dl_engine_nodes(w.engine), 0, request.node, &ids[1]),
+                         DL_OK, "it may come back, as a new node");
+            cr_assert_neq(ids[0], ids[1]);
+        }
+        world_deinit(&w);
+    }
+}
+
+Test(engine, forgetting_a_node_goes_on_after_a_crash_at_any_step)
+{
+    crash_while_forgetting(0);
+}
+
+Test(engine, forgetting_edges_goes_on_after_a_crash_at_any_step)
+{
+    crash_while_forgetting(1);
+}
+
+Test(engine, forgetting_waits_for_room_on_the_disk)
+{
+    struct world w = {0};
+    struct dl_backend backend;
+    struct dl_backend_job job = {.done = on_forgotten};
+    struct dl_error error;
+    uint32_t ids[2] = {0, UINT32_MAX};
+    int waits = 0;
+    fault_vfs_reset();
+    vfs = FAULT_VFS_NAME;
+    make_feed(12);
+    world_init(&w, "32", "accept");
+    world_open(&w, 1);
+    dl_log_setup((enum dl_log_level)(DL_LOG_ERROR + 1), DL_LOG_TEXT); /* it says that it waits */
+    for (int i = 0; i < EVENTS; i++) offer(&w, i);
+    finish(&w);
+    struct dl_backend_forget_request request = {.node = dl_slice_text("s1")};
+    cr_assert_eq(dl_dictionary_find(dl_engine_nodes(w.engine), 0, request.node, &ids[0]), DL_OK);
+    dl_engine_backend(w.engine, &backend);
+    forgot = 0;
+    fault_vfs_set_space(fault_vfs_bytes());
+    cr_assert_eq(backend.forget(backend.context, &request, &job, &error), DL_OK);
+    /* Full before every step, with some room now and then. */
+    while (dl_engine_forgetting(w.engine)) {
+        int status = dl_engine_forget_step(w.engine);
+        cr_assert_null(dl_engine_failure(w.engine), "%s", dl_engine_failure(w.engine));
+        if (status == DL_OK) continue;
+        cr_assert_eq(status, DL_ERR_FULL);
+        cr_assert_eq(dl_engine_forget_step(w.engine), DL_ERR_FULL);
+        cr_assert_lt(++waits, 10000);
+        fault_vfs_set_space(fault_vfs_bytes() + 20000);
+    }
+    fault_vfs_set_space(UINT64_MAX);
+    cr_assert_gt(waits, 2, "the disk was full %d times", waits);
+    cr_assert_eq(forgot, 1);
+    cr_assert_eq(forgotten.found, 1);
+    for (int round = 0; round < 2; round++) {
+        cr_assert_null(dl_graph_node(dl_engine_graph(w.engine), ids[0]));
+        cr_assert_eq(dl_store_log_read(w.store, 0, mentions, ids, &error), 0);
+        world_crash(&w);
+        world_open(&w, 1);
+    }
+    vfs = NULL;
     world_deinit(&w);
 }
 

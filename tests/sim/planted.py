@@ -90,6 +90,17 @@ BUGS = [
      "    if (any && !dl_engine_busy(engine)) dl_engine_ingest_committed(engine);",
      "    engine->batches_committed++;\n    if (any) dl_engine_ingest_committed(engine);\n"
      "    engine->batches_committed--;"),
+    ("forgetting-not-replayed", "forgotten node back after a crash", "store/recover.c",
+     "if (replay->forgetting) dl_store_forget_graph(replay->forgetting, replay->graph);", ""),
+    ("forgetting-not-noted", "forgetting not taken up again", "service/engine_forget.c",
+     "if (status == DL_OK) status = dl_store_forget_put(engine->store, record, error);\n"
+     "    if (record->has_peer)", "if (record->has_peer)"),
+    ("holes-before-pages", "hole in the log that recovery replays", "service/engine_forget.c",
+     "    job->stage = PAGES;\n", "    job->stage = PAGES;\n    job->stage = LOG;\n"),
+    ("peers-keep-it", "forgotten node stays in its peers' windows", "base/graph_forget.c",
+     "n->ring[from].peer != forgotten ||", "(n->ring[from].peer != forgotten || i == 0) ||"),
+    ("not-swept-before-an-event", "forgotten node takes room in a window", "base/graph.c",
+     "    if (graph->forgotten_count) dl_graph_sweep_node(graph, node, id);\n", ""),
     ("full-disk-is-fatal", "a full disk ends the service", "store/store.c",
      "        return DL_ERR_FULL;\n", "        return DL_ERR_IO;\n"),
 ]

@@ -76,6 +76,31 @@ static int touches(const struct sim_message *m, int node)
     return m->src == node || m->dst == node;
 }
 
+void sim_reference_init(struct sim_reference *r, const struct sim_plan *plan)
+{
+    *r = (struct sim_reference){.plan = plan, .forgotten = -1, .forgotten_at = -1};
+}
+
+void sim_reference_forget(struct sim_reference *r, int node)
+{
+    r->forgotten = node;
+    r->forgotten_at = r->count;
+}
+
+int sim_reference_knows(const struct sim_reference *r, int node, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (r->taken[i].outcome == SIM_EVENT && touches(message_of(r, &r->taken[i]), node))
+            return 1;
+    return 0;
+}
+
+/* Whether the node still has message number i. */
+static int keeps(const struct sim_reference *r, int node, int i)
+{
+    return node != r->forgotten || i >= r->forgotten_at;
+}
+
 /* Among the last so many ids that were no repeat themselves. */
 static int is_repeat(const struct sim_reference *r, int id)
 {
@@ -95,7 +120,9 @@ static int is_due(const struct sim_reference *r, int node, int64_t time)
     int64_t last = INT64_MIN;
     for (int i = 0; i < r->count; i++) {
         const struct sim_message *m = message_of(r, &r->taken[i]);
-        if (r->taken[i].outcome == SIM_EVENT && touches(m, node) && m->time > last) last = m->time;
+        if (r->taken[i].outcome == SIM_EVENT && touches(m, node) && keeps(r, node, i) &&
+            m->time > last)
+            last = m->time;
     }
     int64_t interval = r->plan->min_interval;
     return !interval || last == INT64_MIN || time / interval != last / interval;
@@ -126,8 +153,9 @@ void sim_reference_take(struct sim_reference *r, int list, int offset)
         for (int i = 0; i < r->count; i++) {
             const struct sim_message *before = message_of(r, &r->taken[i]);
             if (r->taken[i].outcome != SIM_EVENT) continue;
-            taken.src_history += touches(before, m->src);
-            taken.dst_history += touches(before, m->dst);
+            taken.src_history += touches(before, m->src) && keeps(r, m->src, i);
+            taken.dst_history += touches(before, m->dst) && keeps(r, m->dst, i);
+            if (!keeps(r, m->src, i) || !keeps(r, m->dst, i)) continue;
             taken.pair_history += (before->src == m->src && before->dst == m->dst) ||
                                   (before->src == m->dst && before->dst == m->src);
         }
@@ -156,13 +184,30 @@ const struct sim_taken *sim_reference_event(const struct sim_reference *r, uint6
     return NULL;
 }
 
+/* The entries of the node's window that name what is forgotten go. */
+static uint32_t forget_in_window(const struct sim_reference *r, int node, uint64_t *seqs,
+                                 int64_t *times, uint32_t count)
+{
+    uint32_t kept = 0;
+    for (uint32_t k = 0; k < count; k++) {
+        if (node == r->forgotten ||
+            touches(message_of(r, sim_reference_event(r, seqs[k])), r->forgotten))
+            continue;
+        seqs[kept] = seqs[k];
+        times[kept++] = times[k];
+    }
+    return kept;
+}
+
 uint32_t sim_reference_window(const struct sim_reference *r, int node, uint64_t *seqs)
 {
     int64_t times[SIM_LISTS * SIM_MESSAGES_MAX];
     uint64_t seq = 0;
     uint32_t count = 0;
     times[0] = 0;
-    for (int i = 0; i < r->count; i++) {
+    for (int i = 0; i <= r->count; i++) {
+        if (i == r->forgotten_at) count = forget_in_window(r, node, seqs, times, count);
+        if (i == r->count) break;
         const struct sim_message *m = message_of(r, &r->taken[i]);
         if (r->taken[i].outcome != SIM_EVENT) continue;
         if (touches(m, node)) { /* behind those that are newer; newest first, ties by arrival */
@@ -173,10 +218,10 @@ uint32_t sim_reference_window(const struct sim_reference *r, int node, uint64_t 
             times[at] = m->time;
             seqs[at] = seq;
             count++;
+            if (count > r->plan->window) count = r->plan->window;
+            while (r->plan->age_max && times[0] - times[count - 1] > r->plan->age_max) count--;
         }
         seq++;
     }
-    if (count > r->plan->window) count = r->plan->window;
-    while (count && r->plan->age_max && times[0] - times[count - 1] > r->plan->age_max) count--;
     return count;
 }

@@ -59,8 +59,14 @@ struct sim_reference {
     const struct sim_plan *plan;
     struct sim_taken taken[SIM_LISTS * SIM_MESSAGES_MAX];
     int count;
+    int forgotten, forgotten_at; /* a node, and how many messages were taken before; -1: none */
 };
 
+void sim_reference_init(struct sim_reference *reference, const struct sim_plan *plan);
+/* The node is forgotten now. */
+void sim_reference_forget(struct sim_reference *reference, int node);
+/* Whether one of the first `count` messages is an event that names the node. */
+int sim_reference_knows(const struct sim_reference *reference, int node, int count);
 /* The next message of the history. */
 void sim_reference_take(struct sim_reference *reference, int list, int offset);
 /* Only the first `count` messages were ever taken in. */

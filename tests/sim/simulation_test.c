@@ -31,11 +31,12 @@ Test(simulation, every_seed_keeps_every_promise)
     if (getenv("SIM_SEEDS"))
         printf("%llu seeds from %llu: 0 violations; %llu events, %llu records, %llu crashes, "
                "%llu power cuts, %llu I/O errors, %llu waits for room, %llu lost stores, %llu old "
-               "copies, %llu orderly ends\n",
+               "copies, %llu orderly ends, %llu nodes forgotten, %llu times on after a start\n",
                (unsigned long long)seeds, (unsigned long long)first,
                (unsigned long long)tally.events, (unsigned long long)tally.records,
                (unsigned long long)tally.crashes, (unsigned long long)tally.power_cuts,
                (unsigned long long)tally.io_errors, (unsigned long long)tally.waits,
                (unsigned long long)tally.lost_stores, (unsigned long long)tally.old_stores,
-               (unsigned long long)tally.orderly);
+               (unsigned long long)tally.orderly, (unsigned long long)tally.forgotten,
+               (unsigned long long)tally.forgotten_on);
 }

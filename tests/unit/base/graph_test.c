@@ -264,25 +264,82 @@ Test(graph, a_gap_in_the_log_is_corruption)
     dl_graph_free(graph);
 }
 
+static void assert_forgotten(const struct dl_graph *graph, uint32_t gone)
+{
+    struct dl_interaction window[W];
+    struct dl_pair_state pair;
+    cr_assert_null(dl_graph_node(graph, gone));
+    for (uint32_t node = 0; node < NODES; node++) {
+        uint32_t count = dl_graph_window(graph, node, W, window, NULL);
+        for (uint32_t k = 0; k < count; k++) cr_assert_neq(window[k].peer, gone);
+        cr_assert_eq(dl_graph_pair(graph, gone, node, &pair), 0);
+    }
+}
+
 Test(graph, forgets_a_node_everywhere)
 {
     struct dl_graph *graph = graph_new(&small);
-    struct dl_interaction window[W];
-    struct dl_pair_state pair;
     make_feed(6, events, features);
     for (int i = 0; i < 1000; i++) dl_graph_apply(graph, &events[i]);
     uint32_t destinations = dl_graph_feed(graph)->destinations;
-    cr_assert_eq(dl_graph_forget(graph, 3), DL_OK);
-    cr_assert_eq(dl_graph_forget(graph, 3), DL_ERR_NOT_FOUND);
-    cr_assert_null(dl_graph_node(graph, 3));
+    dl_graph_forget(graph, 3);
+    dl_graph_forget(graph, 3);
+    assert_forgotten(graph, 3);
     cr_assert_eq(dl_graph_feed(graph)->destinations, destinations - 1);
-    for (uint32_t node = 0; node < NODES; node++) {
-        uint32_t count = dl_graph_window(graph, node, W, window, NULL);
-        for (uint32_t k = 0; k < count; k++) cr_assert_neq(window[k].peer, 3);
-        cr_assert_eq(dl_graph_pair(graph, 3, node, &pair), 0);
-    }
+    while (dl_graph_forget_step(graph, 1)) assert_forgotten(graph, 3);
+    assert_forgotten(graph, 3);
     for (int i = 1000; i < 1200; i++) cr_assert_eq(dl_graph_apply(graph, &events[i]), DL_OK);
     dl_graph_free(graph);
+}
+
+static void assert_same_page(struct dl_graph *at_once, struct dl_graph *by_and_by,
+                             struct dl_page_id page)
+{
+    struct dl_buf a = {0}, b = {0};
+    dl_graph_page_write(at_once, page, &a);
+    dl_graph_page_write(by_and_by, page, &b);
+    cr_assert(dl_slice_equal(dl_buf_slice(&a), dl_buf_slice(&b)), "page %u of kind %u", page.index,
+              page.kind);
+    dl_graph_page_mark(at_once, page);
+    dl_graph_page_mark(by_and_by, page);
+    dl_buf_free(&a);
+    dl_buf_free(&b);
+}
+
+/* However far the windows were looked through when events and pages came. */
+Test(graph, forgetting_by_and_by_is_forgetting_at_once)
+{
+    make_feed(7, events, features);
+    for (int every = 1; every < 40; every += 6) {
+        struct dl_graph *at_once = graph_new(&small), *by_and_by = graph_new(&small);
+        struct dl_page_id page;
+        for (int i = 0; i < 800; i++) {
+            dl_graph_apply(at_once, &events[i]);
+            dl_graph_apply(by_and_by, &events[i]);
+        }
+        for (uint32_t node = 3; node < 5; node++) {
+            dl_graph_forget(at_once, node);
+            dl_graph_forget(by_and_by, node);
+        }
+        while (dl_graph_forget_step(at_once, UINT32_MAX)) continue;
+        for (int i = 800; i < 1000; i++) {
+            if (events[i].src == 3 || events[i].dst == 3) continue;
+            if (events[i].src == 4 || events[i].dst == 4) continue;
+            dl_graph_apply(at_once, &events[i]);
+            dl_graph_apply(by_and_by, &events[i]);
+            if (i % every == 0) dl_graph_forget_step(by_and_by, 1);
+            if (i % 10 == 0 && dl_graph_page_dirty_next(by_and_by, &page))
+                assert_same_page(at_once, by_and_by, page);
+        }
+        uint32_t pages = dl_graph_pages_dirty(at_once);
+        cr_assert_eq(dl_graph_pages_dirty(by_and_by), pages);
+        for (uint32_t i = 0; i < pages; i++) {
+            cr_assert(dl_graph_page_dirty_next(at_once, &page));
+            assert_same_page(at_once, by_and_by, page);
+        }
+        dl_graph_free(at_once);
+        dl_graph_free(by_and_by);
+    }
 }
 
 Test(graph, popular_destinations_come_most_frequent_first)

@@ -22,17 +22,27 @@
 #define NODES 225
 #define EVENTS 60000
 #define QUERIES 16
-#define CANDIDATES 50 /* the same as a batch of training: 2 queries, 100 pairs */
+#define CANDIDATES 50
+#define STEPS 8
+#define STEP_QUERIES 50 /* of training: a true edge and a negative each */
 
 struct bench {
     struct dl_network *network;
     struct dl_workspace *workspace;
     struct dl_graph *graph;
     struct dl_query queries[QUERIES];
-    const struct dl_query *query_at[QUERIES];
-    float labels[CANDIDATES];
-    const float *labels_at[QUERIES];
+    struct dl_query samples[STEPS * STEP_QUERIES];
+    const struct dl_query *sample_at[STEPS * STEP_QUERIES];
+    const float *labels_at[STEP_QUERIES];
 };
+
+static void draw_query(struct bench *bench, struct dl_query *query, uint32_t window, uint32_t node,
+                       uint32_t candidates, int64_t time, struct dl_rng *rng)
+{
+    DL_CHECK(dl_query_begin(query, bench->graph, window, node, time) == DL_OK);
+    for (uint32_t i = 0; i < candidates; i++)
+        DL_CHECK(dl_query_add(query, bench->graph, (uint32_t)dl_rng_below(rng, NODES)) == DL_OK);
+}
 
 static void prepare(struct bench *bench, uint32_t window, uint32_t width)
 {
@@ -61,20 +71,20 @@ static void prepare(struct bench *bench, uint32_t window, uint32_t width)
                                  .weight = 1 + (float)dl_rng_below(&rng, 5)};
         DL_CHECK(dl_graph_apply(bench->graph, &event) == DL_OK);
     }
-    for (uint32_t q = 0; q < QUERIES; q++) {
-        DL_CHECK(dl_query_begin(&bench->queries[q], bench->graph, window, q, time + 1) == DL_OK);
-        for (int i = 0; i < CANDIDATES; i++)
-            DL_CHECK(dl_query_add(&bench->queries[q], bench->graph,
-                                  (uint32_t)dl_rng_below(&rng, NODES)) == DL_OK);
-        bench->query_at[q] = &bench->queries[q];
-        bench->labels_at[q] = bench->labels;
+    for (uint32_t q = 0; q < QUERIES; q++)
+        draw_query(bench, &bench->queries[q], window, q, CANDIDATES, time + 1, &rng);
+    for (uint32_t q = 0; q < STEPS * STEP_QUERIES; q++) {
+        draw_query(bench, &bench->samples[q], window, q % NODES, 2, time + 1, &rng);
+        bench->sample_at[q] = &bench->samples[q];
     }
-    for (int i = 0; i < CANDIDATES; i += 2) bench->labels[i] = 1;
+    static const float labels[2] = {1, 0};
+    for (int q = 0; q < STEP_QUERIES; q++) bench->labels_at[q] = labels;
 }
 
 static void release(struct bench *bench)
 {
     for (int q = 0; q < QUERIES; q++) dl_query_deinit(&bench->queries[q]);
+    for (int q = 0; q < STEPS * STEP_QUERIES; q++) dl_query_deinit(&bench->samples[q]);
     dl_graph_free(bench->graph);
     dl_workspace_free(bench->workspace);
     dl_network_free(bench->network);
@@ -102,19 +112,19 @@ static double score_rate(struct bench *bench)
     return QUERIES * CANDIDATES / (dl_bench_cpu_s() - start);
 }
 
-/* Batches of two queries (50 true edges and 50 negatives), dropout on, a step each. */
+/* Steps of 50 true edges with a negative each, as `train` takes them; dropout on. */
 static double train_rate(struct bench *bench, struct dl_adamw *adamw)
 {
     dl_real *gradients = dl_network_gradients(bench->network);
     size_t size = dl_network_parameter_count(bench->network) * sizeof *gradients;
     double start = dl_bench_cpu_s();
-    for (uint32_t q = 0; q < QUERIES; q += 2) {
+    for (uint32_t step = 0; step < STEPS; step++) {
         memset(gradients, 0, size);
-        dl_network_train(bench->network, bench->workspace, bench->query_at + q,
-                         bench->labels_at + q, 2, (dl_real)0.01, q + 1, gradients);
+        dl_network_train(bench->network, bench->workspace, bench->sample_at + step * STEP_QUERIES,
+                         bench->labels_at, STEP_QUERIES, (dl_real)0.01, step + 1, gradients);
         dl_adamw_step(adamw, bench->network, gradients, 1e-3, 0.01, 1);
     }
-    return QUERIES * CANDIDATES / (dl_bench_cpu_s() - start);
+    return STEPS * STEP_QUERIES * 2 / (dl_bench_cpu_s() - start);
 }
 
 /* Everything a rival needs: weights, input columns of `pairs` pairs, logits. */

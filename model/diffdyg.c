@@ -144,7 +144,7 @@ static void source_forward(const struct dl_network *network, struct dl_workspace
     struct dl_batch *batch = &workspace->batch;
     const size_t d = network->config.width;
     const dl_real *side = network->values + plan->side;
-    if (!batch->shares || !batch->source_is_new) return;
+    if (!batch->carries || !batch->source_is_new) return;
     batch->source_is_new = 0;
     dl_tokens_forward(network, &plan->tokens, &state->tokens, batch->source_count,
                       batch->source_token, batch->source_elapsed, batch->plain_seen, 0);
@@ -169,14 +169,15 @@ static void embed_forward(const struct dl_network *network, struct dl_workspace 
                       batch->elapsed, batch->seen, pass != NULL);
     dl_linear_forward(network, &plan->self, 2 * batch->pairs, batch->self, state->self_x, 0);
     const dl_real *window_x = state->tokens.x, *side = network->values + plan->side;
+    const dl_real *earlier = batch->carries ? state->source_x : x;
     for (uint32_t p = 0; p < batch->pairs; p++) {
         size_t n = batch->start[p + 1] - batch->start[p];
         for (uint32_t s = 0; s < 2; s++) {
             size_t rows = s == 0 ? batch->source_rows[p] : n - batch->source_rows[p];
-            const uint8_t *shared = batch->shared + batch->start[p] + s * batch->source_rows[p];
+            const uint32_t *like = batch->like + batch->start[p] + s * batch->source_rows[p];
             for (size_t i = 0; i < rows; i++, x += d) {
-                if (shared[i]) {
-                    memcpy(x, state->source_x + (i - 1) * d, d * sizeof *x);
+                if (like[i] != DL_ROW_OWN) {
+                    memcpy(x, earlier + like[i] * d, d * sizeof *x);
                     continue;
                 }
                 const dl_real *own = i == 0 ? state->self_x + (2 * p + s) * d : window_x;
@@ -187,7 +188,7 @@ static void embed_forward(const struct dl_network *network, struct dl_workspace 
     }
 }
 
-/* From dx (T, d). */
+/* From dx (T, d), of rows of their own. */
 static void embed_backward(const struct dl_network *network, struct dl_workspace *workspace,
                            const dl_real *dx, dl_real *gradients)
 {
@@ -200,10 +201,16 @@ static void embed_backward(const struct dl_network *network, struct dl_workspace
         size_t n = batch->start[p + 1] - batch->start[p];
         for (uint32_t s = 0; s < 2; s++) {
             size_t rows = s == 0 ? batch->source_rows[p] : n - batch->source_rows[p];
-            network->kernels->column_sums(rows, d, dx, d, gradients + plan->side + s * d);
-            memcpy(state->self_x + (2 * p + s) * d, dx, d * sizeof(dl_real));
-            memcpy(window_x, dx + d, (rows - 1) * d * sizeof(dl_real));
-            window_x += (rows - 1) * d;
+            const uint32_t *like = batch->like + batch->start[p] + s * batch->source_rows[p];
+            dl_real *dside = gradients + plan->side + s * d, *first = window_x;
+            memcpy(state->self_x + (2 * p + s) * d, dx, d * sizeof *dx);
+            network->kernels->add(d, dx, dside);
+            for (size_t i = 1; i < rows; i++) {
+                if (like[i] != DL_ROW_OWN) continue;
+                memcpy(window_x, dx + i * d, d * sizeof *dx);
+                window_x += d;
+            }
+            network->kernels->column_sums((size_t)(window_x - first) / d, d, first, d, dside);
             dx += rows * d;
         }
     }
@@ -257,12 +264,14 @@ static void head_backward(const struct dl_network *network, struct dl_workspace 
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static struct dl_sequences sequences_of(const struct dl_batch *batch)
+static struct dl_sequences sequences_of(const struct dl_batch *batch, const struct state *state)
 {
     return (struct dl_sequences){.count = batch->pairs,
                                  .start = batch->start,
                                  .position = batch->position,
-                                 .place = batch->place};
+                                 .place = batch->place,
+                                 .like = batch->like,
+                                 .known_qkv = batch->carries ? state->source_qkv : NULL};
 }
 
 static void forward(const struct dl_network *network, struct dl_workspace *workspace,
@@ -270,12 +279,8 @@ static void forward(const struct dl_network *network, struct dl_workspace *works
 {
     const struct plan *plan = network->plan;
     struct state *state = workspace->state;
-    struct dl_sequences sequences = sequences_of(&workspace->batch);
+    const struct dl_sequences sequences = sequences_of(&workspace->batch, state);
     source_forward(network, workspace);
-    if (workspace->batch.shares) {
-        sequences.known = workspace->batch.shared;
-        sequences.known_qkv = state->source_qkv;
-    }
     for (uint32_t p = 0; attention && p < sequences.count; p++)
         state->observed[p] = (struct dl_observed){.attention = attention + p, .part = 1};
     embed_forward(network, workspace, pass, dl_layers_input(&state->layers, pass));
@@ -289,7 +294,7 @@ static void backward(const struct dl_network *network, struct dl_workspace *work
 {
     const struct plan *plan = network->plan;
     struct state *state = workspace->state;
-    const struct dl_sequences sequences = sequences_of(&workspace->batch);
+    const struct dl_sequences sequences = sequences_of(&workspace->batch, state);
     head_backward(network, workspace, gradients);
     dl_layers_backward(network, &plan->layers, &state->layers, &sequences, pass, gradients);
     embed_backward(network, workspace, state->layers.dx, gradients);

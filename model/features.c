@@ -139,7 +139,8 @@ void dl_batch_carve(struct dl_batch *batch, struct dl_carve *carve,
     batch->tokens = dl_carve_take(carve, pairs_max, sizeof *batch->tokens);
     batch->place = dl_carve_take(carve, pairs_max, sizeof *batch->place);
     batch->position = dl_carve_take(carve, batch->rows_max, sizeof *batch->position);
-    batch->shared = dl_carve_take(carve, batch->rows_max, sizeof *batch->shared);
+    batch->like = dl_carve_take(carve, batch->rows_max, sizeof *batch->like);
+    batch->plain_row = dl_carve_take(carve, window, sizeof *batch->plain_row);
     batch->plain_seen = dl_carve_take(carve, rows ? 2 * window : 0, sizeof *batch->plain_seen);
     batch->self = dl_carve_take(carve, sides * DL_SELF_COLUMNS, sizeof(dl_real));
     batch->token = dl_carve_take(carve, rows * batch->layout.columns, sizeof(dl_real));
@@ -157,11 +158,17 @@ void dl_batch_carve(struct dl_batch *batch, struct dl_carve *carve,
     batch->source_seen = dl_carve_take(carve, window, sizeof *batch->source_seen);
 }
 
+static void forget_plain_rows(struct dl_batch *batch)
+{
+    memset(batch->plain_row, 0xff, batch->config->window * sizeof *batch->plain_row);
+}
+
 void dl_batch_clear(struct dl_batch *batch)
 {
     batch->pairs = batch->rows = batch->window_rows = batch->sides = 0;
     batch->start[0] = 0;
     batch->source_side = UINT32_MAX;
+    forget_plain_rows(batch);
 }
 
 /* ---- units ------------------------------------------------------------------------------- */
@@ -459,6 +466,7 @@ void dl_batch_begin(struct dl_batch *batch, const struct dl_query *query)
     batch->query = query;
     batch->source_side = UINT32_MAX;
     batch->source_is_new = 1;
+    forget_plain_rows(batch);
     uint32_t count = copy_peers(batch, &query->source, 0);
     batch->source_count = count;
     node_columns(batch->source_self, batch, &query->source.state);
@@ -474,24 +482,29 @@ void dl_batch_begin(struct dl_batch *batch, const struct dl_query *query)
 }
 
 /* Appends a side's tokens. `seen` (count, 2) stands where those that are kept
- * will: it is closed up over the shared ones. */
+ * will: it is closed up over rows that are like others. */
 static void joint_tokens(struct dl_batch *batch, int s, const struct dl_side *candidate,
                          uint32_t count, uint32_t other, uint16_t *seen)
 {
     const size_t columns = batch->layout.columns;
     dl_real *token = batch->token + batch->window_rows * columns;
     dl_real *elapsed = batch->elapsed + batch->window_rows;
-    uint8_t *shared = batch->shared + batch->rows;
+    uint32_t *like = batch->like + batch->rows;
     uint32_t *position = batch->position + batch->rows, kept = 0;
     if (s == 1)
         window_tokens(batch, candidate, count, batch->query->feature_count, moment_of(batch->query),
                       token, elapsed);
-    position[0] = shared[0] = 0;
+    position[0] = 0;
+    like[0] = DL_ROW_OWN;
     for (uint32_t i = 0; i < count; i++) {
         const int is_other = batch->peers[s][i] == other;
         position[i + 1] = i + 1;
-        shared[i + 1] = s == 0 && batch->shares && !is_other && seen[2 * i + 1] == 0;
-        if (shared[i + 1]) continue;
+        like[i + 1] = DL_ROW_OWN;
+        if (s == 0 && !is_other && seen[2 * i + 1] == 0) {
+            like[i + 1] = batch->carries ? i : batch->plain_row[i];
+            if (like[i + 1] != DL_ROW_OWN) continue;
+            batch->plain_row[i] = batch->rows + i + 1;
+        }
         if (s == 0) {
             memcpy(token + kept * columns, batch->source_token + i * columns,
                    columns * sizeof *token);

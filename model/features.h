@@ -34,6 +34,9 @@ enum dl_batch_form {
     DL_BATCH_APART  /* each side's by itself, named once however many pairs it is in */
 };
 
+/* A row that is like no earlier one. */
+#define DL_ROW_OWN UINT32_MAX
+
 /* A window that is encoded by itself. */
 struct dl_batch_side {
     const struct dl_side *side;
@@ -50,22 +53,23 @@ struct dl_batch {
     enum dl_batch_form form;
     uint32_t pairs_max, rows_max; /* joint: 2 · pairs_max · (W + 1) rows */
     uint32_t pairs, rows;         /* rows: of the sequences, 2 · pairs and all window tokens */
-    uint32_t window_rows;         /* window tokens that are kept below: all but shared ones */
-    uint32_t *start;              /* (pairs + 1): first row of each pair */
-    uint32_t *source_rows;        /* (pairs): rows of the source's side */
-    uint32_t *tokens;             /* (pairs): of the pair, own tokens included */
-    uint64_t *place;              /* (pairs): for dropout */
-    uint32_t *position;           /* (rows): place in its side, 0 is the own token */
-    dl_real *self;                /* (2 pairs, DL_SELF_COLUMNS), standardised */
+    uint32_t window_rows;  /* window tokens that are kept below: those of rows of their own */
+    uint32_t *start;       /* (pairs + 1): first row of each pair */
+    uint32_t *source_rows; /* (pairs): rows of the source's side */
+    uint32_t *tokens;      /* (pairs): of the pair, own tokens included */
+    uint64_t *place;       /* (pairs): for dropout */
+    uint32_t *position;    /* (rows): place in its side, 0 is the own token */
+    dl_real *self;         /* (2 pairs, DL_SELF_COLUMNS), standardised */
     dl_real *token;   /* (window rows, layout.columns); the encodings' columns are the model's */
     dl_real *elapsed; /* (window rows), clipped to DL_ELAPSED_MAX */
     uint16_t *seen;   /* (window rows, 2): how often the neighbour stands in the source's and
                          the candidate's window */
-    /* Joint, when scoring: most tokens of the source are the same in each of a
-     * query's pairs. Those that differ are in `token`; of the others there is one
-     * in source_token, which row's position − 1 is its index. */
-    int shares;
-    uint8_t *shared;      /* (rows) */
+    /* Joint: most tokens of the source are plain, that is the same in each of a
+     * query's pairs. A row is like an earlier one of the batch, or, when plain
+     * tokens are carried over batches, like one of source_token. */
+    int carries;
+    uint32_t *like;       /* (rows): that row, or DL_ROW_OWN */
+    uint32_t *plain_row;  /* (W): the first of the present query in the batch, or DL_ROW_OWN */
     uint16_t *plain_seen; /* (W, 2): of source_token; no peer stands in the other window */
     int source_is_new;    /* set by begin, for the architecture to clear */
     /* Apart. */

@@ -191,21 +191,29 @@ void dl_layers_project(const struct dl_network *network, const struct dl_layers_
     memcpy(qkv, state->shared.qkv, rows * plan->shape.row * sizeof *qkv);
 }
 
-/* Those rows that are not known, run by run. */
-static void project_unknown(const struct dl_network *network, const struct dl_layers_plan *plan,
-                            struct dl_layer_kept *kept, const struct dl_sequences *sequences,
-                            const dl_real *x)
+/* The next rows after *end that are like no other: [*first, *end), empty at last. */
+static int next_own(const uint32_t *like, size_t rows, size_t *first, size_t *end)
+{
+    size_t i = *end;
+    while (i < rows && like && like[i] != DL_ROW_OWN) i++;
+    *first = i;
+    while (i < rows && !(like && like[i] != DL_ROW_OWN)) i++;
+    *end = i;
+    return *end > *first;
+}
+
+static void project_own(const struct dl_network *network, const struct dl_layers_plan *plan,
+                        uint32_t l, struct dl_layer_kept *kept,
+                        const struct dl_sequences *sequences, const dl_real *x)
 {
     const size_t rows = sequences->start[sequences->count], row = plan->shape.row;
-    for (size_t i = 0, end; i < rows; i = end) {
-        for (end = i; end < rows && !sequences->known[end]; end++)
-            ;
-        if (end > i) project(network, plan, 0, kept, i, end - i, x, sequences->position);
-        for (; end < rows && sequences->known[end]; end++)
-            memcpy(kept->qkv + end * row,
-                   sequences->known_qkv + (sequences->position[end] - 1) * row,
-                   row * sizeof(dl_real));
-    }
+    const uint32_t *like = l == 0 ? sequences->like : NULL;
+    const dl_real *known = sequences->known_qkv ? sequences->known_qkv : kept->qkv;
+    for (size_t first, end = 0; next_own(like, rows, &first, &end);)
+        project(network, plan, l, kept, first, end - first, x, sequences->position);
+    for (size_t i = 0; i < rows && like; i++)
+        if (like[i] != DL_ROW_OWN)
+            memcpy(kept->qkv + i * row, known + like[i] * row, row * sizeof *known);
 }
 
 static void attention_forward(const struct dl_network *network, const struct dl_layers_plan *plan,
@@ -217,10 +225,7 @@ static void attention_forward(const struct dl_network *network, const struct dl_
     const struct dl_attention_shape *shape = &plan->shape;
     const struct dl_kernels *kernels = network->kernels;
     const size_t d = network->config.width, rows = sequences->start[sequences->count];
-    if (l == 0 && sequences->known)
-        project_unknown(network, plan, kept, sequences, x);
-    else
-        project(network, plan, l, kept, 0, rows, x, sequences->position);
+    project_own(network, plan, l, kept, sequences, x);
     for (uint32_t p = 0; p < sequences->count; p++) {
         size_t at = sequences->start[p];
         uint32_t n = sequences->start[p + 1] - sequences->start[p];
@@ -243,6 +248,33 @@ static void attention_forward(const struct dl_network *network, const struct dl_
     dl_linear_forward(network, &layer->output, rows, mixed, y, 0);
     dropout(network, sequences, pass, 2 * l, y);
     kernels->add(rows * d, x, y);
+}
+
+/* From state->dqkv, which it destroys, to dx, which is added to. */
+static void project_backward(const struct dl_network *network, const struct dl_layers_plan *plan,
+                             struct dl_layers_state *state, const struct dl_sequences *sequences,
+                             uint32_t l, const struct dl_layer_kept *kept, dl_real *dx,
+                             dl_real *gradients)
+{
+    const struct dl_layer *layer = &plan->layers[l];
+    const struct dl_kernels *kernels = network->kernels;
+    const uint32_t *like = l == 0 ? sequences->like : NULL;
+    const size_t d = network->config.width, row = plan->shape.row;
+    const size_t rows = sequences->start[sequences->count];
+    for (size_t i = 0; i < rows && like; i++) {
+        if (like[i] == DL_ROW_OWN) continue;
+        kernels->add(row, state->dqkv + i * row, state->dqkv + like[i] * row);
+        kernels->add(d, dx + i * d, dx + like[i] * d);
+    }
+    for (size_t first, end = 0; next_own(like, rows, &first, &end);) {
+        const size_t count = end - first, at = first * d;
+        dl_real *dqkv = state->dqkv + first * row, *dnorm = state->dy + at;
+        rotate(network, plan, count, sequences->position + first, dqkv, -1);
+        dl_linear_backward(network, &layer->qkv, count, kept->norm1 + at, dqkv, dnorm, gradients);
+        kernels->rmsnorm_backward(
+            count, d, kept->x + at, d, network->values + layer->attention_norm, 1,
+            kept->inverse1 + first, dnorm, d, dx + at, d, 1, gradients + layer->attention_norm);
+    }
 }
 
 /* dx (T, d) holds dy on entry and dx on return: dx = dy + d(branch)/dx. */
@@ -286,11 +318,7 @@ static void attention_backward(const struct dl_network *network, const struct dl
             g[3 * w + i] -= dlambda * layer->lambda_terms[1] * v[2 * w + i];
         }
     }
-    rotate(network, plan, rows, sequences->position, state->dqkv, -1);
-    dl_linear_backward(network, &layer->qkv, rows, kept->norm1, state->dqkv, state->dy, gradients);
-    kernels->rmsnorm_backward(rows, d, kept->x, d, network->values + layer->attention_norm, 1,
-                              kept->inverse1, state->dy, d, dx, d, 1,
-                              gradients + layer->attention_norm);
+    project_backward(network, plan, state, sequences, l, kept, dx, gradients);
 }
 
 /* ---- feed-forward block: y = x + dropout(gelu(norm(x) W0 + b0) W1 + b1) --------------------- */

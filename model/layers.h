@@ -10,6 +10,7 @@
 
 #include "model/architecture.h"
 #include "model/attention.h"
+#include "model/features.h"
 #include "model/linear.h"
 
 /* Sequences of a batch, one after the other, T = start[count] tokens in all. */
@@ -18,9 +19,11 @@ struct dl_sequences {
     const uint32_t *start;    /* (count + 1): first token of each; it may have none */
     const uint32_t *position; /* (T): place of a token, for the rotation */
     const uint64_t *place;    /* (count): for dropout */
-    /* In inference, rows whose first projection is known already; NULL: none is. */
-    const uint8_t *known;     /* (T) */
-    const dl_real *known_qkv; /* row position − 1 is that of a known token */
+    /* Rows that are like another need no first projection of their own: that of
+     * the row like[i] is theirs, in known_qkv (inference alone) or, if that is NULL,
+     * among these sequences. DL_ROW_OWN: it is like none. NULL: none is. */
+    const uint32_t *like; /* (T) */
+    const dl_real *known_qkv;
 };
 
 struct dl_layer {
@@ -89,7 +92,8 @@ void dl_layers_project(const struct dl_network *network, const struct dl_layers_
 void dl_layers_forward(const struct dl_network *network, const struct dl_layers_plan *plan,
                        struct dl_layers_state *state, const struct dl_sequences *sequences,
                        const struct dl_pass *pass, const struct dl_observed *observed);
-/* From state->dy (T, d), the gradient of y, to state->dx (T, d), that of the input. */
+/* From state->dy (T, d), the gradient of y, to state->dx (T, d), that of the input;
+ * rows that are like another have theirs added to its. */
 void dl_layers_backward(const struct dl_network *network, const struct dl_layers_plan *plan,
                         struct dl_layers_state *state, const struct dl_sequences *sequences,
                         const struct dl_pass *pass, dl_real *gradients);

@@ -282,7 +282,7 @@ void dl_network_score(const struct dl_network *network, struct dl_workspace *wor
     DL_CHECK(network->is_current);
     const struct dl_architecture *architecture = network->architecture;
     struct dl_batch *batch = &workspace->batch;
-    batch->shares = query->candidate_count > 1;
+    batch->carries = query->candidate_count > 1;
     dl_batch_begin(batch, query);
     for (uint32_t first = 0; first < query->candidate_count; first += batch->pairs) {
         dl_batch_clear(batch);
@@ -332,7 +332,7 @@ double dl_network_train(const struct dl_network *network, struct dl_workspace *w
     struct dl_batch *batch = &workspace->batch;
     const struct dl_pass pass = {.has_dropout = dropout_seed != 0 && network->config.dropout > 0};
     double loss = 0;
-    batch->shares = 0;
+    batch->carries = 0;
     dl_batch_clear(batch);
     for (uint32_t q = 0; q < count; q++) {
         dl_batch_begin(batch, queries[q]);

@@ -34,6 +34,7 @@ static void fill_tables(void)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         tables[TIER_AVX2] = tables[TIER_C];
         dl_kernels_fill_avx2(&tables[TIER_AVX2]);
+        dl_kernels_fill_avx2_rows(&tables[TIER_AVX2]);
         present[TIER_AVX2] = 1;
     }
     if (present[TIER_AVX2] && __builtin_cpu_supports("avx512f") &&

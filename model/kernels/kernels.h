@@ -194,6 +194,7 @@ extern const char *const dl_kernels_names[];
 /* Each tier overwrites what it does better. Called by kernels.c only. */
 void dl_kernels_fill_c(struct dl_kernels *kernels);
 void dl_kernels_fill_avx2(struct dl_kernels *kernels);
+void dl_kernels_fill_avx2_rows(struct dl_kernels *kernels);
 void dl_kernels_fill_avx512(struct dl_kernels *kernels);
 void dl_kernels_fill_avx512_rows(struct dl_kernels *kernels);
 void dl_kernels_fill_neon(struct dl_kernels *kernels);

@@ -219,6 +219,26 @@ static void check_model(struct check *check)
 
 /* ---- the brokers --------------------------------------------------------------------- */
 
+/* Two services of one identity fence each other; which of them is meant to be there
+ * only people know. */
+static void check_group(struct check *check, const struct dl_kafka_probe *probe)
+{
+    char text[900], identity[300];
+    const char *instance = dl_config_kafka_get(&check->config, "group.instance.id");
+    if (probe->twins == 0) return;
+    if (instance)
+        snprintf(identity, sizeof identity, "with kafka.group.instance.id %.200s", instance);
+    else
+        snprintf(identity, sizeof identity, "without a kafka.group.instance.id, as here");
+    snprintf(
+        text, sizeof text,
+        "group %s has %d member%s now, %d of them %s (at %s): unless that is this service, set "
+        "kafka.group.id (another service) or kafka.group.instance.id (another instance)",
+        probe->group, probe->members, probe->members == 1 ? "" : "s", probe->twins, identity,
+        probe->twin_host);
+    good(check, "kafka", text);
+}
+
 static void check_brokers(struct check *check)
 {
     struct dl_kafka_probe probe;
@@ -237,6 +257,7 @@ static void check_brokers(struct check *check)
                  brokers, probe.brokers, probe.brokers == 1 ? "" : "s", probe.topics,
                  probe.topics == 1 ? "" : "s", probe.partitions, probe.partitions == 1 ? "" : "s");
         good(check, "kafka", text);
+        check_group(check, &probe);
     }
 }
 

@@ -572,6 +572,11 @@ static void http_free(struct dl_http *http)
     free(http);
 }
 
+void dl_http_attach(struct dl_http *http)
+{
+    if (http->backend->listen) http->backend->listen(http->backend->context, &http->listener);
+}
+
 int dl_http_open(struct uv_loop_s *loop, const struct dl_http_options *options,
                  struct dl_http **http, struct dl_error *error)
 {
@@ -633,7 +638,7 @@ int dl_http_open(struct uv_loop_s *loop, const struct dl_http_options *options,
     start_handles(made);
     made->listener.score = on_score;
     made->listener.alert = on_alert;
-    if (made->backend->listen) made->backend->listen(made->backend->context, &made->listener);
+    dl_http_attach(made);
     *http = made;
     return DL_OK;
 failed:

@@ -8,6 +8,8 @@
 #include "service/config.h"
 #include "service/intake.h"
 
+#define DL_KAFKA_GROUP_DEFAULT "driftline" /* kafka.group.id, where it is not set */
+
 /* A new librdkafka configuration with everything of the section `kafka`, the
  * log going to ours. Names the setting that librdkafka refuses. */
 int dl_kafka_conf(const struct dl_config *config, rd_kafka_conf_t **conf, struct dl_error *error);

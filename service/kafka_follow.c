@@ -57,7 +57,8 @@ static int open_consumer(struct dl_kafka_follow *follow)
     rd_kafka_conf_t *conf;
     int status = dl_kafka_conf(follow->config, &conf, &error);
     if (status != DL_OK) goto fail;
-    status = dl_kafka_conf_default(follow->config, conf, "group.id", "driftline", &error);
+    status =
+        dl_kafka_conf_default(follow->config, conf, "group.id", DL_KAFKA_GROUP_DEFAULT, &error);
     if (status == DL_OK)
         status = dl_kafka_conf_default(follow->config, conf, "isolation.level", "read_committed",
                                        &error);

@@ -47,6 +47,49 @@ static int ask_topic(rd_kafka_t *handle, const char *topic, int timeout_ms,
     return status;
 }
 
+static void note_members(const rd_kafka_ConsumerGroupDescription_t *group, const char *instance,
+                         struct dl_kafka_probe *probe)
+{
+    probe->members = (int)rd_kafka_ConsumerGroupDescription_member_count(group);
+    for (int i = 0; i < probe->members; i++) {
+        const rd_kafka_MemberDescription_t *member =
+            rd_kafka_ConsumerGroupDescription_member(group, (size_t)i);
+        const char *its = rd_kafka_MemberDescription_group_instance_id(member);
+        if (strcmp(its ? its : "", instance ? instance : "") != 0) continue;
+        probe->twins++;
+        snprintf(probe->twin_host, sizeof probe->twin_host, "%s",
+                 rd_kafka_MemberDescription_host(member));
+    }
+}
+
+/* Who may not ask learns nothing: that is no fault of the configuration. */
+static void ask_group(rd_kafka_t *handle, const struct dl_config *config, int timeout_ms,
+                      struct dl_kafka_probe *probe)
+{
+    const char *group = dl_config_kafka_get(config, "group.id");
+    rd_kafka_queue_t *queue = rd_kafka_queue_new(handle);
+    char text[64];
+    snprintf(probe->group, sizeof probe->group, "%s", group ? group : DL_KAFKA_GROUP_DEFAULT);
+    const char *name = probe->group;
+    rd_kafka_AdminOptions_t *options =
+        rd_kafka_AdminOptions_new(handle, RD_KAFKA_ADMIN_OP_DESCRIBECONSUMERGROUPS);
+    if (options &&
+        !rd_kafka_AdminOptions_set_request_timeout(options, timeout_ms, text, sizeof text)) {
+        rd_kafka_DescribeConsumerGroups(handle, &name, 1, options, queue);
+        rd_kafka_event_t *event = rd_kafka_queue_poll(queue, timeout_ms);
+        const rd_kafka_DescribeConsumerGroups_result_t *result =
+            event ? rd_kafka_event_DescribeConsumerGroups_result(event) : NULL;
+        size_t count = 0;
+        const rd_kafka_ConsumerGroupDescription_t **groups =
+            result ? rd_kafka_DescribeConsumerGroups_result_groups(result, &count) : NULL;
+        if (count == 1 && !rd_kafka_ConsumerGroupDescription_error(groups[0]))
+            note_members(groups[0], dl_config_kafka_get(config, "group.instance.id"), probe);
+        if (event) rd_kafka_event_destroy(event);
+    }
+    if (options) rd_kafka_AdminOptions_destroy(options);
+    rd_kafka_queue_destroy(queue);
+}
+
 int dl_kafka_probe(const struct dl_config *config, int timeout_ms, struct dl_kafka_probe *probe,
                    struct dl_error *error)
 {
@@ -75,6 +118,7 @@ int dl_kafka_probe(const struct dl_config *config, int timeout_ms, struct dl_kaf
     if (metadata) rd_kafka_metadata_destroy(metadata);
     for (size_t k = 0; k < config->source.topics.count && !status; k++)
         status = ask_topic(handle, config->source.topics.items[k], timeout_ms, probe, error);
+    if (!status && config->source.topics.count) ask_group(handle, config, timeout_ms, probe);
     rd_kafka_destroy(handle);
     return status;
 }

@@ -10,6 +10,11 @@ struct dl_kafka_probe {
     int topics;        /* source topics that exist */
     int partitions;    /* of them all */
     char missing[256]; /* source topics that do not exist, with commas, or "" */
+    /* The consumer group, as far as this user may ask for it: its name, its members,
+     * and those with this configuration's kafka.group.instance.id (or, where that is not
+     * set, without one), of which one is told by its host. */
+    char group[128], twin_host[128];
+    int members, twins;
 };
 
 /* Asks the cluster, waiting up to timeout_ms; blocks. DL_ERR_INVALID: a setting

@@ -46,7 +46,7 @@ static void on_error(rd_kafka_t *producer, int code, const char *reason, void *o
 static const char *group_of(const struct dl_kafka_sink *sink)
 {
     const char *group = dl_config_kafka_get(sink->parts.config, "group.id");
-    return group ? group : "driftline";
+    return group ? group : DL_KAFKA_GROUP_DEFAULT;
 }
 
 /* Instances of one group are told apart by kafka.group.instance.id. */

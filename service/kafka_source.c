@@ -402,7 +402,7 @@ static int configure(struct dl_kafka_source *source, rd_kafka_conf_t **out, stru
     rd_kafka_conf_t *conf;
     int status = dl_kafka_conf(config, &conf, error);
     if (status != DL_OK) return status;
-    status = dl_kafka_conf_default(config, conf, "group.id", "driftline", error);
+    status = dl_kafka_conf_default(config, conf, "group.id", DL_KAFKA_GROUP_DEFAULT, error);
     if (status == DL_OK)
         status = dl_kafka_conf_default(config, conf, "isolation.level", "read_committed", error);
     if (status == DL_OK)

@@ -408,6 +408,13 @@ int dl_rpc_methods_reload_tokens(struct dl_rpc_methods *methods, struct dl_error
     return DL_OK;
 }
 
+void dl_rpc_methods_attach(struct dl_rpc_methods *methods, const struct dl_backend *backend)
+{
+    methods->backend = *backend;
+    dl_rpc_subscribe_listen(methods);
+    on_tick(methods);
+}
+
 int dl_rpc_methods_open(uv_loop_t *loop, const struct dl_config *config,
                         const struct dl_backend *backend, struct dl_service_metrics *metrics,
                         struct dl_rpc_server **server, struct dl_rpc_methods **result,
@@ -415,7 +422,6 @@ int dl_rpc_methods_open(uv_loop_t *loop, const struct dl_config *config,
 {
     struct dl_rpc_methods *methods = calloc(1, sizeof(*methods));
     if (!methods) return dl_error_set(error, DL_ERR_NOMEM, "out of memory for the RPC methods");
-    methods->backend = *backend;
     methods->config = config;
     methods->metrics = metrics;
     struct dl_rpc_server_config options = {
@@ -452,13 +458,12 @@ int dl_rpc_methods_open(uv_loop_t *loop, const struct dl_config *config,
         return status;
     }
     methods->rpc = dl_rpc_server_rpc(methods->server);
-    dl_rpc_subscribe_listen(methods);
     status = register_all(methods, error);
     if (status != DL_OK) {
         dl_rpc_server_close(methods->server, NULL, NULL); /* frees the methods, too */
         return status;
     }
-    on_tick(methods);
+    if (backend) dl_rpc_methods_attach(methods, backend);
     DL_INFO("rpc", "listening on %s%s%s", dl_rpc_server_address(methods->server),
             config->rpc.tls_cert[0] ? ", TLS" : "", methods->tokens ? ", bearer tokens" : "");
     *server = methods->server;

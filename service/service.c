@@ -352,15 +352,15 @@ static void close_all(struct dl_service *service)
         dl_line_source_close(service->line_source);
     }
     const char *reason;
-    uint64_t broken = dl_intake_broken(service->intake, &reason);
+    uint64_t broken = service->intake ? dl_intake_broken(service->intake, &reason) : 0;
     if (broken && !service->options.no_model)
         DL_WARN("intake",
                 "%" PRIu64 " messages could not be used and became dead letters; the "
                 "first: %s",
                 broken, reason);
     service->line_source = NULL;
-    if (!dl_engine_failure(service->engine) && !dl_engine_busy(service->engine) &&
-        dl_engine_checkpoint(service->engine, &error) != DL_OK)
+    if (service->engine && !dl_engine_failure(service->engine) &&
+        !dl_engine_busy(service->engine) && dl_engine_checkpoint(service->engine, &error) != DL_OK)
         DL_WARN("store", "no checkpoint at the end, the next start replays the log: %s",
                 error.text);
     if (service->tick_open) uv_close((uv_handle_t *)&service->tick, handle_closed);
@@ -602,8 +602,8 @@ static int open_rpc(struct dl_service *service, struct dl_error *error)
 {
     const struct dl_config *config = service->config;
     if (service->options.no_model || !config->rpc.listen[0]) return DL_OK;
-    int status = dl_rpc_methods_open(service->loop, config, &service->backend, &service->metrics,
-                                     &service->rpc, &service->methods, error);
+    int status = dl_rpc_methods_open(service->loop, config, NULL, &service->metrics, &service->rpc,
+                                     &service->methods, error);
     if (status == DL_OK)
         snprintf(service->rpc_address, sizeof service->rpc_address, "%s",
                  dl_rpc_server_address(service->rpc));
@@ -667,6 +667,9 @@ int dl_service_new(uv_loop_t *loop, const struct dl_service_options *options,
     if (status == DL_OK)
         status = dl_service_metrics_init(service->registry, &service->metrics, error);
     if (status == DL_OK) status = open_model(service, error);
+    /* A port that is taken is found before a store is made. */
+    if (status == DL_OK) status = open_rpc(service, error);
+    if (status == DL_OK) status = open_http(service, error);
     if (status == DL_OK) status = open_store(service, error);
     if (status == DL_OK)
         status = dl_workers_new(loop, (uint32_t)service->config->model.workers, &service->workers,
@@ -675,9 +678,9 @@ int dl_service_new(uv_loop_t *loop, const struct dl_service_options *options,
     if (status == DL_OK) {
         open_timers(service);
         publish_model_info(service);
-        status = open_rpc(service, error);
+        if (service->methods) dl_rpc_methods_attach(service->methods, &service->backend);
+        if (service->http) dl_http_attach(service->http);
     }
-    if (status == DL_OK) status = open_http(service, error);
     if (status == DL_OK) status = open_notify(service, error);
     if (status == DL_OK) status = open_source(service, error);
     if (status == DL_OK) status = open_sink(service, error);
@@ -688,7 +691,7 @@ int dl_service_new(uv_loop_t *loop, const struct dl_service_options *options,
         return DL_OK;
     }
     /* The loop turns once more for the handles that are being closed. */
-    if (service->engine) {
+    if (service->engine || service->rpc || service->http) {
         snprintf(service->failure, sizeof service->failure, "start failed");
         service->options.stopped = NULL;
         close_all(service);

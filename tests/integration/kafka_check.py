@@ -1,4 +1,5 @@
 """driftline check against a real broker: what it has, what it lacks, and when it is away."""
+import time
 
 
 def flags(brokers, topics, tmp_path):
@@ -26,3 +27,28 @@ def test_says_when_no_broker_answers_or_a_setting_is_wrong(run, free_port, tmp_p
     errors = run(*flags(away, "events", tmp_path), "--set", "kafka.secrity.protocol=ssl",
                  code=1).stderr
     assert "secrity.protocol" in errors
+
+
+def test_says_that_the_group_has_a_member_of_the_same_identity(run, brokers, topic, tmp_path):
+    from confluent_kafka import Consumer
+    name, group = topic("events"), f"twins-{time.time_ns()}"
+
+    def check(*more):
+        return run(*flags(brokers, name, tmp_path), "--set", f"kafka.group.id={group}",
+                   *more).stdout
+
+    assert "member" not in check()
+    for instance in None, "a":
+        member = Consumer({"bootstrap.servers": brokers, "group.id": group,
+                           "session.timeout.ms": 6000,
+                           **({"group.instance.id": instance} if instance else {})})
+        member.subscribe([name])
+        deadline = time.monotonic() + 60
+        while not member.assignment():
+            assert time.monotonic() < deadline
+            member.poll(0.2)
+        same = ("--set", f"kafka.group.instance.id={instance}") if instance else ()
+        other = () if instance else ("--set", "kafka.group.instance.id=b")
+        assert f"group {group} has 1 member now, 1 of them with" in check(*same)
+        assert "member" not in check(*other)
+        member.close()

@@ -1,6 +1,7 @@
 """The program's front door: help, versions, unknown words, configuration errors."""
 import json
 import re
+import socket
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,3 +81,17 @@ def test_check_refuses_a_file_that_is_no_model(run, tmp_path):
     broken = tmp_path / "m.safetensors"
     broken.write_bytes(b"\x10" + b"\0" * 40)
     assert "m.safetensors" in run("check", "--model", broken, code=1).stderr
+
+
+def test_a_port_that_is_taken_is_told_before_a_store_is_made(run, tmp_path):
+    feed, store = tmp_path / "feed.csv", tmp_path / "s.db"
+    feed.write_text("src,dst,time\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for key in "rpc.listen", "http.listen":
+            errors = run("serve", "--set", "source.kind=file", "--source", feed, "--encoding",
+                         "csv", "--time-unit", "ms", "--store", store, "--set",
+                         "rpc.listen=127.0.0.1:0", "--set", "http.listen=127.0.0.1:0", "--set",
+                         f"{key}={address}", code=1).stderr
+            assert f"{key}: " in errors and address in errors, errors
+            assert sorted(p.name for p in tmp_path.iterdir()) == ["feed.csv"]

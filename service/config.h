@@ -28,6 +28,7 @@ enum dl_source_encoding {
 enum dl_source_start { DL_START_EARLIEST, DL_START_LATEST };
 enum dl_delivery { DL_DELIVERY_EXACTLY_ONCE, DL_DELIVERY_AT_LEAST_ONCE };
 enum dl_late_policy { DL_LATE_ACCEPT, DL_LATE_TOPIC, DL_LATE_DROP };
+enum dl_tombstone_policy { DL_TOMBSTONE_DEAD_LETTER, DL_TOMBSTONE_SKIP };
 enum dl_synchronous { DL_SYNCHRONOUS_FULL, DL_SYNCHRONOUS_NORMAL };
 enum dl_output_encoding { DL_OUTPUT_PROTOBUF, DL_OUTPUT_JSON };
 enum dl_predict_for {
@@ -74,6 +75,7 @@ struct dl_config {
         bool bipartite;
         int64_t lateness;
         enum dl_late_policy late_policy;
+        enum dl_tombstone_policy tombstones;
         int64_t future_skew; /* -1: no bound */
         uint64_t id_horizon; /* ids remembered; 0: repeats are not looked for */
         enum dl_source_start start;

@@ -80,6 +80,10 @@ const struct dl_config_key dl_config_keys[] = {
     CHOICE("source.late_policy", source.late_policy, "accept", "accept|topic|drop", NULL,
            "What happens to events later than source.lateness: taken in all the same, sent to "
            "predict.late_topic, or dropped. All are counted."),
+    CHOICE(
+        "source.tombstones", source.tombstones, "dead_letter", "dead_letter|skip", NULL,
+        "What happens to Kafka messages without a value, which compacted topics hold for keys that "
+        "were removed: dead letters, or counted and passed over. They forget nothing here."),
     SPAN("source.future_skew", source.future_skew, "auto",
          "How far beyond the wall clock an event may move the feed's clock. auto: 5 minutes on "
          "Kafka with a wall-clock unit, else off."),

@@ -303,6 +303,17 @@ int dl_engine_offer_broken(struct dl_engine *engine, const struct dl_arrival *ar
     return status;
 }
 
+int dl_engine_offer_nothing(struct dl_engine *engine, const struct dl_arrival *arrival)
+{
+    int status;
+    struct item *item = new_item(engine, arrival, &status);
+    if (item) {
+        item->kind = ITEM_PASSED;
+        close_if_full(engine);
+    }
+    return status;
+}
+
 struct dl_query *dl_engine_query(struct dl_engine *engine, uint32_t *index)
 {
     struct batch *b = &engine->batch;

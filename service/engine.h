@@ -104,6 +104,8 @@ int dl_engine_offer(struct dl_engine *engine, const struct dl_arrival *arrival,
                     const struct dl_edge_event *event);
 int dl_engine_offer_broken(struct dl_engine *engine, const struct dl_arrival *arrival,
                            const char *reason, const char *field);
+/* A message that says nothing: its position moves on. */
+int dl_engine_offer_nothing(struct dl_engine *engine, const struct dl_arrival *arrival);
 /* Closes the batch that was begun, if any: the source has nothing more at hand. */
 void dl_engine_flush(struct dl_engine *engine);
 /* 1 while a batch is open or under way. */

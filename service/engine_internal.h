@@ -15,7 +15,8 @@
 #define RENEWALS_MAX 16
 #define NO_QUERY UINT32_MAX
 
-enum item_kind { ITEM_EVENT, ITEM_BROKEN, ITEM_LATE, ITEM_REPEATED };
+/* ITEM_PASSED: nothing comes of it but its position. */
+enum item_kind { ITEM_EVENT, ITEM_BROKEN, ITEM_LATE, ITEM_REPEATED, ITEM_PASSED };
 
 /* A prediction to make: its query, and where its candidates came from. */
 struct pending_prediction {

@@ -10,6 +10,7 @@ struct dl_intake {
     struct dl_engine *engine;
     struct dl_service_metrics *metrics;
     struct dl_event_decoder *decoder;
+    int skip_tombstones;
     uint64_t broken;
     char first_reason[sizeof(struct dl_error) + 300];
 };
@@ -57,6 +58,7 @@ int dl_intake_new(const struct dl_config *config, struct dl_engine *engine,
     if (!intake) return dl_error_set(error, DL_ERR_NOMEM, "out of memory for the decoder");
     intake->engine = engine;
     intake->metrics = metrics;
+    intake->skip_tombstones = config->source.tombstones == DL_TOMBSTONE_SKIP;
     status = dl_event_decoder_new(&decoder, &intake->decoder, error);
     if (status != DL_OK) {
         free(intake);
@@ -92,6 +94,10 @@ int dl_intake_message(struct dl_intake *intake, const struct dl_arrival *arrival
     with_headers.headers = headers;
     with_headers.header_count = header_count;
     arrival = &with_headers;
+    if (!arrival->payload.data && intake->skip_tombstones) {
+        if (intake->metrics) dl_counter_add(intake->metrics->events_tombstones_total, 1);
+        return dl_engine_offer_nothing(intake->engine, arrival);
+    }
     int status = dl_event_decode_headers(intake->decoder, headers, header_count, arrival->payload,
                                          &event, &field, &error);
     if (status == DL_OK) return dl_engine_offer(intake->engine, arrival, &event);

@@ -5,10 +5,21 @@
 
 #include "service/kafka_common.h"
 
+#define REFUSAL_BYTES 300
+
 /* What goes wrong is this function's result; the log would say it again. */
 static void no_log(const rd_kafka_t *handle, int level, const char *facility, const char *text)
 {
     (void)handle, (void)level, (void)facility, (void)text;
+}
+
+/* A refusal, of which the request itself says only that nobody answered. */
+static void on_error(rd_kafka_t *handle, int code, const char *reason, void *opaque)
+{
+    char *refusal = opaque;
+    (void)handle;
+    if (!*refusal && (code == RD_KAFKA_RESP_ERR__AUTHENTICATION || code == RD_KAFKA_RESP_ERR__SSL))
+        snprintf(refusal, REFUSAL_BYTES, "%s", reason);
 }
 
 static void note_missing(struct dl_kafka_probe *probe, const char *topic)
@@ -96,18 +107,24 @@ int dl_kafka_probe(const struct dl_config *config, int timeout_ms, struct dl_kaf
     const char *brokers = dl_config_kafka_get(config, "bootstrap.servers");
     const struct rd_kafka_metadata *metadata = NULL;
     rd_kafka_conf_t *conf = NULL;
-    char text[256];
+    char text[256], refusal[REFUSAL_BYTES] = "";
     *probe = (struct dl_kafka_probe){0};
     int status = dl_kafka_conf(config, &conf, error);
     if (status) return status;
     rd_kafka_conf_set_log_cb(conf, no_log);
+    rd_kafka_conf_set_error_cb(conf, on_error);
+    rd_kafka_conf_set_opaque(conf, refusal);
     rd_kafka_t *handle = rd_kafka_new(RD_KAFKA_CONSUMER, conf, text, sizeof text);
     if (!handle) {
         rd_kafka_conf_destroy(conf);
         return dl_error_set(error, DL_ERR_INVALID, "kafka: %s", text);
     }
     rd_kafka_resp_err_t code = rd_kafka_metadata(handle, 0, NULL, &metadata, timeout_ms);
-    if (code)
+    if (code) rd_kafka_poll(handle, 0);
+    if (code && *refusal)
+        status = dl_error_set(error, DL_ERR_UNAVAILABLE, "%s: the connection is refused: %s",
+                              brokers ? brokers : "kafka.bootstrap.servers", refusal);
+    else if (code)
         status = dl_error_set(error, DL_ERR_UNAVAILABLE,
                               "%s: no broker answered within %d s (%s); is it running, and is the "
                               "address right?",

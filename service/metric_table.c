@@ -56,6 +56,8 @@ static const struct row rows[] = {
         "Messages at or below the stored position, which change nothing.", COUNTER),
     ROW(events_repeated_total, "driftline_events_repeated_total",
         "Events whose id was seen before (source.id_horizon); they are passed over.", COUNTER),
+    ROW(events_tombstones_total, "driftline_events_tombstones_total",
+        "Messages without a value that were passed over (source.tombstones).", COUNTER),
     ROW(dead_letters_total, "driftline_dead_letters_total",
         "Messages that could not be used, by reason.", COUNTER, BY("reason"), .series_max = 64),
     ROW(event_time_seconds, "driftline_event_time_seconds",

@@ -183,6 +183,7 @@ struct dl_service_metrics {
     struct dl_counter *events_total;             /* events taken into the windows */
     struct dl_counter *events_late_total;        /* later than allowed, whatever the policy did */
     struct dl_counter *events_repeated_total;    /* by their id */
+    struct dl_counter *events_tombstones_total;  /* passed over */
     struct dl_counter *events_duplicate_total;   /* at or below the stored position: no-ops */
     struct dl_metric_family *dead_letters_total; /* counter {reason} */
     struct dl_gauge *event_time_seconds; /* largest event time, Unix seconds (NaN for ticks) */

@@ -1,6 +1,7 @@
 """Kafka as it is in the field: several topics, an idle partition, repeats,
 headers, late messages, an offset that is gone, instances that come and go."""
 import json
+import re
 import signal
 import sys
 import time
@@ -227,10 +228,18 @@ def test_partitions_move_between_instances_and_nothing_is_lost_or_repeated(
             more(5)
             time.sleep(0.2)
 
+    def lags(life):
+        """Partitions that the instance tells a lag of."""
+        return {int(m[1]) for m in (re.match(
+            r'driftline_source_lag_records{topic="%s",partition="(\d)"}' % source, name)
+            for name in life.metrics() or {}) if m}
+
     a, b = lives(run), None
-    until(lambda: owns(a) == 4, "the first takes all")
+    until(lambda: owns(a) == 4 and lags(a) == {0, 1, 2, 3}, "the first takes all")
     b = lives(other)
     until(lambda: owns(a) == 2 and owns(b) == 2, "the second takes half")
+    until(lambda: len(lags(a)) == len(lags(b)) == 2 and lags(a) | lags(b) == {0, 1, 2, 3},
+          "each tells the lag of what it owns, and of nothing else")
     deadline = time.monotonic() + 60  # each follows what the other has published
     while not taken(a) == taken(b) == 4 * sent:
         assert time.monotonic() < deadline, (taken(a), taken(b), 4 * sent)

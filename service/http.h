@@ -63,8 +63,8 @@ struct dl_http_options {
 
 /* Binds, listens and joins the loop; also registers as a listener with the
  * backend, unless that is filled in later (dl_http_attach, before the loop turns): so
- * a port that is taken is found before there is a backend. DL_ERR_INVALID (the address, named), DL_ERR_DENIED (not loopback),
- * DL_ERR_IO (in use), DL_ERR_NOMEM. */
+ * a port that is taken is found before there is a backend. DL_ERR_INVALID (the address, named),
+ * DL_ERR_DENIED (not loopback), DL_ERR_IO (in use), DL_ERR_NOMEM. */
 int dl_http_open(struct uv_loop_s *loop, const struct dl_http_options *options,
                  struct dl_http **http, struct dl_error *error);
 

@@ -15,8 +15,8 @@ struct dl_rpc_methods;
 
 /* Opens the server that `config->rpc` describes and registers every method.
  * `backend` is copied (NULL: it comes with dl_rpc_methods_attach, before the loop
- * turns; so a port that is taken is found before there is a backend); its context, `config` and `metrics` (may be NULL) are
- * borrowed for the server's life. The methods end with the server
+ * turns; so a port that is taken is found before there is a backend); its context, `config` and
+ * `metrics` (may be NULL) are borrowed for the server's life. The methods end with the server
  * (dl_rpc_server_close): afterwards no call of theirs reaches the backend, and
  * the engine may answer or drop the jobs that are still with it at any time.
  * Errors as dl_rpc_server_open, and those of the tokens file. */

@@ -20,7 +20,7 @@ endif
 WARN      := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla $(if $(CI),-Werror)
 CPPFLAGS  += -D_GNU_SOURCE -I. -I$(OUT)/gen -MMD -MP
 CFLAGS    ?= -O3 -g
-CFLAGS_release := -fno-math-errno -ffp-contract=off
+CFLAGS_release := -fno-math-errno -fno-trapping-math -ffp-contract=off
 CFLAGS_debug   := -Og -ffp-contract=off
 CFLAGS_asan    := -O2 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined -ffp-contract=off
 CFLAGS_tsan    := -O2 -fno-omit-frame-pointer -fsanitize=thread -ffp-contract=off

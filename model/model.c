@@ -220,8 +220,11 @@ static int read_encoding(const struct dl_safetensors *tensors, const char *name,
         status = dl_safetensors_doubles(tensors, "encoding.feature_sd", 1, count,
                                         info->encoding.feature_sd, error);
     if (!status)
-        status = read_numbers(tensors, "encoding.reading", DL_READING_ROWS, DL_READING_COLUMNS,
-                              (dl_real *)(void *)&info->encoding.reading, error);
+        status = read_numbers(tensors, DL_READING_SCALING_TENSOR, 2, DL_READING_COLUMNS,
+                              info->encoding.reading.scaling[0], error);
+    if (!status)
+        status = read_numbers(tensors, DL_READING_STEPS_TENSOR, 2 * DL_READING_STEPS,
+                              DL_READING_STEPPED, info->encoding.reading.steps[0][0], error);
     if (!status) status = dl_reading_check(&info->encoding.reading, name, error);
     info->encoding.has_reading = 1;
     if (!status)
@@ -356,9 +359,14 @@ static int check_no_stray(const struct dl_safetensors *tensors, const struct dl_
 {
     const struct dl_parameter *parameters;
     uint32_t count = dl_network_parameters(network, &parameters);
-    static const char *const others[] = {
-        "encoding.feature_mean", "encoding.feature_sd", "encoding.reading", "validation.entropy",
-        "drift.values",          "drift.mean",          "drift.sd"};
+    static const char *const others[] = {"encoding.feature_mean",
+                                         "encoding.feature_sd",
+                                         DL_READING_SCALING_TENSOR,
+                                         DL_READING_STEPS_TENSOR,
+                                         "validation.entropy",
+                                         "drift.values",
+                                         "drift.mean",
+                                         "drift.sd"};
     for (uint32_t i = 0; i < dl_safetensors_count(tensors); i++) {
         const char *found = dl_safetensors_at(tensors, i)->name;
         int known = 0;
@@ -529,8 +537,10 @@ static int build_file(const char *path, const struct dl_network *network,
         dl_safetensors_add_tensor(&writer, "encoding.feature_sd", DL_DTYPE_F64, 1, features,
                                   info->encoding.feature_sd);
     }
-    dl_safetensors_add_tensor(&writer, "encoding.reading", REAL_DTYPE, DL_READING_ROWS,
-                              DL_READING_COLUMNS, &info->encoding.reading);
+    dl_safetensors_add_tensor(&writer, DL_READING_SCALING_TENSOR, REAL_DTYPE, 2, DL_READING_COLUMNS,
+                              info->encoding.reading.scaling);
+    dl_safetensors_add_tensor(&writer, DL_READING_STEPS_TENSOR, REAL_DTYPE, 2 * DL_READING_STEPS,
+                              DL_READING_STEPPED, info->encoding.reading.steps);
     dl_safetensors_add_tensor(&writer, "validation.entropy", DL_DTYPE_F64, 1, info->config.layers,
                               info->validation_entropy);
     if (reference) add_reference(&writer, reference, &names);

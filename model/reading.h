@@ -17,18 +17,23 @@
 #include "model/columns.h"
 #include "model/real.h"
 
-#define DL_READING_STEPS 4
+#define DL_READING_STEPS 6
 #define DL_READING_CLIP 10
 
 #define DL_READING_COLUMNS (2 * DL_SELF_COLUMNS) /* the source's, the candidate's */
-#define DL_READING_ROWS (2 + 2 * DL_READING_STEPS)
+/* Those of both sides that have steps: all but flags, and on the source's side
+ * what only the candidate's has. */
+#define DL_READING_STEPPED 149
 
-/* Numbers alone: a file holds them as a matrix of DL_READING_ROWS rows. */
+/* Two matrices, as a file has them. */
+enum { DL_READING_MEAN, DL_READING_SCALE };
+enum { DL_READING_START, DL_READING_SLOPE };
 struct dl_reading {
-    dl_real mean[DL_READING_COLUMNS], scale[DL_READING_COLUMNS];
-    dl_real start[DL_READING_STEPS][DL_READING_COLUMNS];
-    dl_real slope[DL_READING_STEPS][DL_READING_COLUMNS];
+    dl_real scaling[2][DL_READING_COLUMNS];
+    dl_real steps[2][DL_READING_STEPS][DL_READING_STEPPED];
 };
+#define DL_READING_SCALING_TENSOR "encoding.scaling"
+#define DL_READING_STEPS_TENSOR "encoding.steps" /* (2 · DL_READING_STEPS, DL_READING_STEPPED) */
 
 /* Columns as they are (but clipped), no steps: for networks that were not trained. */
 void dl_reading_plain(struct dl_reading *reading);
@@ -40,7 +45,7 @@ int dl_reading_check(const struct dl_reading *reading, const char *file, struct 
 /* Standardises the columns of a side (0 the source, 1 the candidate) in place. */
 void dl_reading_standardise(const struct dl_reading *reading, int side, dl_real *columns);
 /* The steps of both sides' standardised columns: z (DL_READING_COLUMNS), to
- * (DL_READING_STEPS, DL_READING_COLUMNS). */
+ * (DL_READING_STEPS, DL_READING_STEPPED). */
 void dl_reading_steps(const struct dl_reading *reading, const dl_real *z, dl_real *to);
 
 #endif

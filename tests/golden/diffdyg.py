@@ -27,7 +27,7 @@ import torch.nn.functional as F
 torch.set_default_dtype(torch.float64)
 torch.set_num_threads(1)
 
-RING, HORIZONS, FLAG_LAGS, STEPS = 6, 4, 4, 4
+RING, HORIZONS, FLAG_LAGS, STEPS = 6, 4, 4, 6
 
 
 # ---- inputs -----------------------------------------------------------------
@@ -225,13 +225,21 @@ def longer_columns(config, query, between, side):
 
 def read(encoding, side, columns):
     """Standardised by what the reading says of this side."""
-    mean, scale = torch.tensor(encoding["reading"][:2]).view(2, 2, -1)[:, side]
+    mean, scale = torch.tensor(encoding["scaling"]).view(2, 2, -1)[:, side]
     return ((torch.tensor([float(x) for x in columns]) - mean) * scale).clamp(-10, 10)
 
 
+def stepped():
+    """The columns that have steps: all but flags and the candidate's own on the
+    source's side; by their place among the 108 of a side."""
+    flags = {0, 1, 4, 8, 13, 14, *range(31, 37), *range(55, 59), 64, 65, 66, *range(77, 85)}
+    both = [c for c in range(99) if c not in flags]
+    return both + [108 + c for c in both + list(range(99, 102)) + [104, 105]]
+
+
 def steps(encoding, own):
-    z, reading = torch.cat(own), torch.tensor(encoding["reading"])
-    return [((z - reading[2 + k]) * reading[2 + STEPS + k]).clamp(0, 1) / 2 for k in range(STEPS)]
+    z, rows = torch.cat(own)[stepped()], torch.tensor(encoding["steps"])
+    return [((z - rows[k]) * rows[STEPS + k]).clamp(0, 1) / 2 for k in range(STEPS)]
 
 
 def token_columns(config, encoding, query, event, other_node):
@@ -282,7 +290,7 @@ def parameter_shapes(config, own_columns):
                        "head.0.weight": (2 * d, d), "head.0.bias": (1, d),
                        "head.1.weight": (d, 1), "head.1.bias": (1, 1)})
     else:
-        columns = 2 * (own_columns * (1 + STEPS) + 2) + (3 * d if kind == "diffdyg-cached" else 0)
+        columns = 2 * (own_columns + 2) + STEPS * len(stepped()) + (3 * d if kind == "diffdyg-cached" else 0)
         shapes.update({"pair.0.weight": (columns, 2 * d), "pair.0.bias": (1, 2 * d),
                        "pair.1.weight": (2 * d, d), "pair.1.bias": (1, d),
                        "pair.2.weight": (d, 1), "pair.2.bias": (1, 1)})
@@ -505,9 +513,11 @@ def make(path, config, seed):
         pair_columns(config, encoding, queries[0], queries[0]["pairs"][0], 0, [], [], 0)) + len(
         longer_columns(config, queries[0], queries[0]["between"][0], 0))
     as_float = lambda x: x.astype("float32").astype("float64")
-    encoding["reading"] = as_float(numpy.concatenate([
-        rng.normal(size=(1, 2 * own)), rng.random((1, 2 * own)) * 8,
-        rng.normal(size=(STEPS, 2 * own)), numpy.maximum(0, rng.normal(size=(STEPS, 2 * own)))]))
+    shape = (STEPS, len(stepped()))
+    encoding["scaling"] = as_float(numpy.concatenate([rng.normal(size=(1, 2 * own)),
+                                                      rng.random((1, 2 * own)) * 8]))
+    encoding["steps"] = as_float(numpy.concatenate([rng.normal(size=shape),
+                                                    numpy.maximum(0, rng.normal(size=shape))]))
     p = {}
     for name, (rows, columns) in parameter_shapes(config, own).items():
         if name == "time.frequency":
@@ -517,7 +527,7 @@ def make(path, config, seed):
         else:
             value = rng.normal(size=(rows, columns)) * (0.7 / math.sqrt(rows) if rows > 4 else 0.3)
         p[name] = torch.tensor(as_float(value), requires_grad=True)
-    tensors = {"encoding.reading": encoding["reading"]}
+    tensors = {"encoding." + key: encoding[key] for key in ("scaling", "steps")}
     for i, query in enumerate(queries):
         tensors.update(query_tensors(i, query))
     as32 = lambda tensor: tensor.detach().numpy().astype("float32")

@@ -11,7 +11,7 @@
 #include "model/tokens.h"
 
 #define STEP 1e-5
-#define PARAMETERS_ROOM 10000
+#define PARAMETERS_ROOM 12000
 
 static struct dl_rng rng;
 
@@ -506,7 +506,8 @@ Test(layer_gradient, of_the_pair_stage)
     bare_bind(&c.bare);
     static struct dl_encoding encoding;
     dl_reading_plain(&encoding.reading);
-    for (int i = 0; i < DL_READING_COLUMNS; i++) encoding.reading.slope[1][i] = 0.1 * (i % 7);
+    for (int j = 0; j < DL_READING_STEPPED; j++)
+        encoding.reading.steps[DL_READING_SLOPE][1][j] = 0.1 * (j % 7);
     c.batch = (struct dl_batch){.pairs = 3,
                                 .encoding = &encoding,
                                 .self = noise(6 * DL_SELF_COLUMNS, 1),

@@ -48,6 +48,14 @@ static inline double *golden_numbers(const struct golden *golden, const char *na
     return values;
 }
 
+static inline void golden_copy(const struct golden *golden, const char *name, int count,
+                               dl_real *to)
+{
+    double *values = golden_numbers(golden, name);
+    for (int i = 0; i < count; i++) to[i] = (dl_real)values[i];
+    free(values);
+}
+
 static inline double golden_setting(const struct golden *golden, const char *key)
 {
     const char *text = dl_safetensors_metadata(golden->tensors, key);
@@ -204,10 +212,10 @@ static inline void golden_open(struct golden *golden, const char *path)
         golden->encoding.feature_mean[f] = 0.1;
         golden->encoding.feature_sd[f] = 0.9;
     }
-    double *reading = golden_numbers(golden, "encoding.reading");
-    for (int i = 0; i < DL_READING_ROWS * DL_READING_COLUMNS; i++)
-        ((dl_real *)(void *)&golden->encoding.reading)[i] = (dl_real)reading[i];
-    free(reading);
+    golden_copy(golden, DL_READING_SCALING_TENSOR, 2 * DL_READING_COLUMNS,
+                golden->encoding.reading.scaling[0]);
+    golden_copy(golden, DL_READING_STEPS_TENSOR, 2 * DL_READING_STEPS * DL_READING_STEPPED,
+                golden->encoding.reading.steps[0][0]);
     golden->encoding.has_reading = 1;
     for (int q = 0; q < GOLDEN_QUERIES; q++) golden_query(golden, q);
     cr_assert_eq(dl_network_new(config, &golden->encoding, 1, &golden->network, &error), DL_OK,

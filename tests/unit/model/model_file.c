@@ -38,7 +38,7 @@ static void setup(void)
     info.config.rope = 0;
     info.encoding.has_reading = 1;
     dl_reading_plain(&info.encoding.reading);
-    info.encoding.reading.mean[3] = 0.25f;
+    info.encoding.reading.scaling[DL_READING_MEAN][3] = 0.25f;
     info.encoding.feature_mean[1] = 0.1;
     info.encoding.feature_sd[0] = info.encoding.feature_sd[1] = 1.0 / 3;
     memset(info.data_hash, 'a', 64);
@@ -252,7 +252,7 @@ Test(model, of_two_stages_comes_back_or_is_refused)
     refuses_edit("\"architecture\":\"mlp\"", "\"architecture\":\"mpl\"", DL_ERR_CORRUPT, "mpl");
 }
 
-static void refuses_reading(size_t row, float value, const char *message)
+static void refuses_number(const char *name, size_t place, float value, const char *message)
 {
     struct dl_buf bytes = file_bytes();
     struct dl_safetensors *tensors;
@@ -261,9 +261,9 @@ static void refuses_reading(size_t row, float value, const char *message)
     cr_assert_eq(dl_safetensors_parse(dl_buf_slice(&bytes), "m", DL_MODEL_HEADER_BYTES_MAX,
                                       &tensors, &error),
                  DL_OK);
-    const struct dl_tensor *tensor = dl_safetensors_find(tensors, "encoding.reading");
+    const struct dl_tensor *tensor = dl_safetensors_find(tensors, name);
     cr_assert_not_null(tensor);
-    memcpy((uint8_t *)(uintptr_t)tensor->data.data + 4 * (row * DL_READING_COLUMNS + 5), &value, 4);
+    memcpy((uint8_t *)(uintptr_t)tensor->data.data + 4 * place, &value, 4);
     dl_safetensors_free(tensors);
     cr_expect_eq(dl_model_load_bytes(dl_buf_slice(&bytes), "m", &model, &error), DL_ERR_CORRUPT);
     cr_expect(strstr(error.text, message) != NULL, "'%s'", error.text);
@@ -273,13 +273,16 @@ static void refuses_reading(size_t row, float value, const char *message)
 Test(model, is_refused_with_columns_that_cannot_be_read)
 {
     save();
-    refuses_reading(0, __builtin_nanf(""), "encoding.reading");
-    refuses_reading(0, 2e9f, "row 0, column 5 is 2e+09; a number within 1e9 expected");
-    refuses_reading(1, -1, "row 1, column 5 is -1; a factor of 0 to 1e9 expected");
-    refuses_reading(2, -3e9f, "row 2, column 5");
-    refuses_reading(2 + DL_READING_STEPS, -0.5f, "row 6, column 5 is -0.5; a factor");
-    refuses_edit("\"encoding.reading\"", "\"encoding.raeding\"", DL_ERR_CORRUPT,
-                 "encoding.reading is missing");
+    refuses_number("encoding.scaling", 5, __builtin_nanf(""), "encoding.scaling");
+    refuses_number("encoding.scaling", 5, 2e9f,
+                   "m: encoding.scaling: row 0, column 5 is 2e+09; a number within 1e9 expected");
+    refuses_number("encoding.scaling", DL_READING_COLUMNS + 5, -1,
+                   "row 1, column 5 is -1; a factor of 0 to 1e9 expected");
+    refuses_number("encoding.steps", 5, -3e9f, "encoding.steps: row 0, column 5");
+    refuses_number("encoding.steps", DL_READING_STEPS * DL_READING_STEPPED + 5, -0.5f,
+                   "row 6, column 5 is -0.5; a factor");
+    refuses_edit("\"encoding.steps\"", "\"encoding.stpes\"", DL_ERR_CORRUPT,
+                 "encoding.steps is missing");
 }
 
 static void refuses_infinity(const char *message)

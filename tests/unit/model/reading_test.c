@@ -55,7 +55,8 @@ Test(reading, standardises_what_it_was_fitted_to)
 
 Test(reading, leaves_out_what_never_varied_and_clips_what_lies_far_out)
 {
-    dl_real *rows = calloc(ROWS, DL_READING_COLUMNS * sizeof *rows), steps[4 * DL_READING_COLUMNS];
+    dl_real *rows = calloc(ROWS, DL_READING_COLUMNS * sizeof *rows),
+            steps[DL_READING_STEPS * DL_READING_STEPPED];
     struct dl_reading reading;
     fit(&reading, rows);
     rows[0] = 99, rows[1] = (dl_real)1e30, rows[2] = (dl_real)-1e30;
@@ -65,27 +66,26 @@ Test(reading, leaves_out_what_never_varied_and_clips_what_lies_far_out)
     cr_expect_eq(rows[2], -DL_READING_CLIP);
     dl_reading_steps(&reading, rows, steps);
     for (int k = 0; k < DL_READING_STEPS; k++) {
-        cr_expect_eq(steps[k * DL_READING_COLUMNS], 0, "of a column that never varied");
-        cr_expect_eq(steps[k * DL_READING_COLUMNS + 1], 0, "of a flag");
+        cr_expect_eq(steps[k * DL_READING_STEPPED + 5], 0, "of a column that never varied");
     }
     free(rows);
 }
 
 Test(reading, has_steps_between_quantiles_of_what_is_there)
 {
-    dl_real *rows = calloc(ROWS, DL_READING_COLUMNS * sizeof *rows), steps[4 * DL_READING_COLUMNS];
+    dl_real *rows = calloc(ROWS, DL_READING_COLUMNS * sizeof *rows),
+            steps[DL_READING_STEPS * DL_READING_STEPPED];
     struct dl_reading reading;
     fit(&reading, rows);
     const double at[] = {0, 1, 13.5, 25.8, 50.5, 75.2, 100, 5000};
-    const double expected[] = {0, 0, 0.5, 1, 2, 3, 4, 4}; /* quarters that lie below */
+    const double expected[] = {0, 0, 0.75, 1.5, 3, 4.5, 6, 6}; /* sixths that lie below */
     for (int i = 0; i < 8; i++) {
         make(rows);
         rows[2] = (dl_real)at[i];
         dl_reading_standardise(&reading, 0, rows);
         dl_reading_steps(&reading, rows, steps);
         double sum = 0;
-        for (int k = 0; k < DL_READING_STEPS; k++)
-            sum += 2 * (double)steps[k * DL_READING_COLUMNS + 2];
+        for (int k = 0; k < DL_READING_STEPS; k++) sum += 2 * (double)steps[k * DL_READING_STEPPED];
         cr_expect_float_eq(sum, expected[i], 0.05, "at %g: %g", at[i], sum);
     }
     free(rows);
@@ -94,12 +94,13 @@ Test(reading, has_steps_between_quantiles_of_what_is_there)
 Test(reading, plainly_takes_columns_as_they_are)
 {
     struct dl_reading reading;
-    dl_real columns[DL_READING_COLUMNS] = {0, 1, -2.5, 9}, steps[4 * DL_READING_COLUMNS];
+    dl_real columns[DL_READING_COLUMNS] = {0, 1, -2.5, 9},
+            steps[DL_READING_STEPS * DL_READING_STEPPED];
     dl_reading_plain(&reading);
     dl_reading_standardise(&reading, 0, columns);
     cr_expect_eq(columns[1], 1);
     cr_expect_eq(columns[2], (dl_real)-2.5);
     cr_expect_eq(columns[3], 9);
     dl_reading_steps(&reading, columns, steps);
-    for (int i = 0; i < DL_READING_STEPS * DL_READING_COLUMNS; i++) cr_expect_eq(steps[i], 0);
+    for (int i = 0; i < DL_READING_STEPS * DL_READING_STEPPED; i++) cr_expect_eq(steps[i], 0);
 }

@@ -6,11 +6,13 @@ import signal
 import sys
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 
 from conftest import ROOT
 from rpc_stubs import stubs
+from test_disk_full import small_disk  # noqa: F401, a fixture
 
 sys.path.insert(0, str(ROOT / "tests" / "crash"))
 import crash
@@ -270,3 +272,40 @@ def test_partitions_move_between_instances_and_nothing_is_lost_or_repeated(
     lost = {(source, p, o) for p in range(4) for o in range(sent)} - set(found)
     assert len(found) - len(set(found)) == 0
     assert sorted(lost) == []
+
+
+def test_partitions_are_paused_while_nothing_fits_and_go_on_afterwards(
+        brokers, topic, small_disk, start, tmp_path):
+    from confluent_kafka import Producer
+    folder, wrapper = small_disk
+    source, events = topic("paused", 2), 200000
+    producer = Producer({"bootstrap.servers": brokers, "linger.ms": 20, "log_level": 3})
+    for i in range(events):
+        producer.produce(source, pb.event.EdgeEvent(
+            src=f"s{i % 1999}", dst=f"d{i * 7 % 1777}", time=1767225600000 + i).SerializeToString(),
+            partition=i % 2)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    service = start("serve", "--brokers", brokers, "--topics", source, "--time-unit", "ms",
+                    "--store", folder / "s.db", "--set", f"kafka.group.id={source}", "--set",
+                    "kafka.session.timeout.ms=6000", ready=None, program=wrapper)
+
+    def metric(name):
+        for line in service.get("/metrics").splitlines():
+            if line.startswith(name + " "):
+                return float(line.split()[1])
+        return None
+
+    service.wait("partitions are paused",
+                 lambda: metric("driftline_source_partitions_paused") == 2, 90)
+    assert metric("driftline_store_full") == 1
+    taken, begun = metric("driftline_events_total"), service.log_text().count("] from ")
+    assert taken < events
+    time.sleep(9)  # longer than a member may be silent
+    assert metric("driftline_source_partitions_paused") == 2
+    assert metric("driftline_events_total") == taken
+    (Path("/proc") / f"{service.process.pid}/root{folder}/ballast").unlink()
+    service.wait("everything is taken in", lambda: metric("driftline_events_total") == events, 90)
+    assert metric("driftline_source_partitions_paused") == 0
+    assert service.log_text().count("] from ") == begun, "it fell out of the group"
+    assert service.stop() == 0

@@ -95,3 +95,25 @@ def test_a_port_that_is_taken_is_told_before_a_store_is_made(run, tmp_path):
                          f"{key}={address}", code=1).stderr
             assert f"{key}: " in errors and address in errors, errors
             assert sorted(p.name for p in tmp_path.iterdir()) == ["feed.csv"]
+
+
+def test_a_flipped_bit_in_a_stored_page_is_told_and_never_served(run, tmp_path):
+    import sqlite3
+    feed, store = tmp_path / "feed.csv", tmp_path / "s.db"
+    run("simulate", "--out", feed, "--events", 3000, "--nodes", 300)
+    run("ingest", feed, "--time-unit", "ms", "--store", store)
+    with sqlite3.connect(store) as db:
+        page, data = db.execute("SELECT id, data FROM checkpoint WHERE id >> 32 = 1"
+                                " ORDER BY length(data) DESC LIMIT 1").fetchone()
+    file = bytearray(store.read_bytes())
+    part = data[100:160]  # stored in one piece, once
+    assert file.count(part) == 1
+    file[file.find(part) + 30] ^= 4
+    store.write_bytes(file)
+    for command in (["check", "--store", store],
+                    ["serve", "--set", "source.kind=file", "--source", feed, "--encoding", "csv",
+                     "--time-unit", "ms", "--store", store, "--set", "rpc.listen=127.0.0.1:0",
+                     "--set", "http.listen=127.0.0.1:0"]):
+        errors = run(*command, code=1).stderr
+        assert f"checkpoint page {page} does not match its checksum" in errors, errors
+    assert "restore a backup" in errors

@@ -59,6 +59,7 @@ static const struct field fields[] = {
     FIELD("time_encoding", SWITCH, config.time_encoding),
     FIELD("cooccurrence", SWITCH, config.cooccurrence),
     FIELD("pair_memory", SWITCH, config.pair_memory),
+    FIELD("steps", SWITCH, config.steps),
     FIELD("arrival_age", SWITCH, config.arrival_age),
     FIELD("dropout", F32, config.dropout),
     FIELD("encoding.gap", F64, encoding.gap),

@@ -18,6 +18,7 @@ const struct dl_network_config dl_network_config_default = {
     .time_encoding = 1,
     .cooccurrence = 1,
     .pair_memory = 1,
+    .steps = 1,
     .arrival_age = 1,
     .dropout = 0.1f,
 };

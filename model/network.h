@@ -32,6 +32,7 @@ struct dl_network_config {
     int time_encoding;
     int cooccurrence; /* the spatial encoding */
     int pair_memory;
+    int steps;       /* the pair stage reads its columns in steps too (reading.h) */
     int arrival_age; /* ages counted in feed events; for `stream` and `shuffle` */
     float dropout;   /* residual dropout in training, 0..0.9 */
 };

@@ -14,8 +14,9 @@ void dl_pair_stage_add(struct dl_pair_stage *stage, struct dl_parameter_list *li
 {
     const size_t d = config->width;
     stage->encoding = encoding;
-    stage->columns =
-        DL_READING_COLUMNS + DL_READING_STEPS * DL_READING_STEPPED + 2 * DL_SINCE_COLUMNS;
+    stage->has_steps = config->steps;
+    stage->columns = DL_READING_COLUMNS + 2 * DL_SINCE_COLUMNS;
+    if (config->steps) stage->columns += DL_READING_STEPS * DL_READING_STEPPED;
     stage->linear[0] = dl_linear_add(list, 3 * encoding + stage->columns, 2 * d, 1, "pair.0");
     stage->linear[0].back_count = 3 * encoding;
     stage->linear[1] = dl_linear_add(list, 2 * d, d, 1, "pair.1");
@@ -80,8 +81,10 @@ static void gather(const struct dl_pair_stage *stage, const struct dl_batch *bat
         const dl_real *self = batch->self + p * DL_READING_COLUMNS;
         memcpy(x, self, DL_READING_COLUMNS * sizeof *x);
         x += DL_READING_COLUMNS;
-        dl_reading_steps(&batch->encoding->reading, self, x);
-        x += DL_READING_STEPS * DL_READING_STEPPED;
+        if (stage->has_steps) {
+            dl_reading_steps(&batch->encoding->reading, self, x);
+            x += DL_READING_STEPS * DL_READING_STEPPED;
+        }
         memcpy(x, batch->since + 2 * p * DL_SINCE_COLUMNS, 2 * DL_SINCE_COLUMNS * sizeof *x);
         x += 2 * DL_SINCE_COLUMNS;
     }

@@ -1,7 +1,7 @@
 /* The pair stage of the two-stage models: a small MLP over what is known of a
  * pair and, with an encoder, a vector for each of the two windows:
  *
- *   x = [h_u, h_v, h_u ∘ h_v, own columns of u, of v, their steps, since of u, of v]
+ *   x = [h_u, h_v, h_u ∘ h_v, own columns of u, of v, their steps (config.steps), since of u, of v]
  *   logit = gelu(gelu(x W0 + b0) W1 + b1) W2 + b2,  widths 2d, d, 1 */
 #ifndef DL_MODEL_PAIR_STAGE_H
 #define DL_MODEL_PAIR_STAGE_H
@@ -11,7 +11,8 @@
 
 struct dl_pair_stage {
     size_t encoding; /* length of h; 0: no encoder */
-    size_t columns;  /* of x beside h */
+    int has_steps;
+    size_t columns; /* of x beside h */
     struct dl_linear linear[3];
 };
 

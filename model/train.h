@@ -21,7 +21,8 @@
 #define DL_TRAIN_BATCH_MAX 10000
 
 struct dl_train_options {
-    struct dl_network_config network; /* feature_count and arrival_age are set by `train` */
+    struct dl_network_config
+        network; /* `train` sets feature_count and arrival_age, and no steps with `strict` */
     enum dl_ties ties;
     double historical_share; /* of negatives that are whole past edges: 0 random, 0.1 mixed */
     uint32_t epochs;

@@ -26,6 +26,7 @@ enum {
     NO_TIME_ENCODING,
     NO_COOCCURRENCE,
     NO_PAIR_MEMORY,
+    NO_STEPS,
     TIES,
     NEGATIVES,
     EPOCHS,
@@ -55,6 +56,7 @@ static const struct option long_options[] = {
     {"no-time-encoding", no_argument, NULL, NO_TIME_ENCODING},
     {"no-cooccurrence", no_argument, NULL, NO_COOCCURRENCE},
     {"no-pair-memory", no_argument, NULL, NO_PAIR_MEMORY},
+    {"no-steps", no_argument, NULL, NO_STEPS},
     {"ties", required_argument, NULL, TIES},
     {"negatives", required_argument, NULL, NEGATIVES},
     {"epochs", required_argument, NULL, EPOCHS},
@@ -119,7 +121,7 @@ static void help(void)
         "  --window N            interactions of each endpoint that it reads (%u)\n"
         "  --width N --layers N --heads N    (%u, %u, %u)\n"
         "  --dropout P           (%g)\n"
-        "  --no-rope, --no-time-encoding, --no-cooccurrence, --no-pair-memory\n"
+        "  --no-rope, --no-time-encoding, --no-cooccurrence, --no-pair-memory, --no-steps\n"
         "                        leave a part out, to see what it is worth\n"
         "\n"
         "Learning:\n"
@@ -186,6 +188,9 @@ static int take_model_flag(int code, const char *value, struct arguments *a, str
         break;
     case NO_PAIR_MEMORY:
         n->pair_memory = 0;
+        break;
+    case NO_STEPS:
+        n->steps = 0;
         break;
     default:
         break;

@@ -290,7 +290,7 @@ def parameter_shapes(config, own_columns):
                        "head.0.weight": (2 * d, d), "head.0.bias": (1, d),
                        "head.1.weight": (d, 1), "head.1.bias": (1, 1)})
     else:
-        columns = 2 * (own_columns + 2) + STEPS * len(stepped()) + (3 * d if kind == "diffdyg-cached" else 0)
+        columns = 2 * (own_columns + 2) + STEPS * len(stepped()) * config["steps"] + (3 * d if kind == "diffdyg-cached" else 0)
         shapes.update({"pair.0.weight": (columns, 2 * d), "pair.0.bias": (1, 2 * d),
                        "pair.1.weight": (2 * d, d), "pair.1.bias": (1, d),
                        "pair.2.weight": (d, 1), "pair.2.bias": (1, 1)})
@@ -402,7 +402,7 @@ def encode(config, encoding, p, window):
 
 
 def score_two_stage(config, encoding, p, query, windows, own):
-    inputs, summaries = list(own) + steps(encoding, own), []
+    inputs, summaries = list(own) + (steps(encoding, own) if config["steps"] else []), []
     for window in windows:
         newest = window[0] if window else None
         inputs.append(torch.tensor([L(elapsed(encoding, query, newest["time"])),
@@ -573,14 +573,15 @@ def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
     config = {"architecture": "diffdyg", "window": 6, "width": 12, "heads": 2, "layers": 2,
               "features": 2, "differential": 1, "rope": 1, "time_encoding": 1, "cooccurrence": 1,
-              "pair_memory": 1, "arrival_age": 1}
+              "pair_memory": 1, "arrival_age": 1, "steps": 1}
     bare = {"features": 0, "differential": 0, "rope": 0, "time_encoding": 0, "cooccurrence": 0,
-            "pair_memory": 0, "arrival_age": 0}
+            "pair_memory": 0, "arrival_age": 0, "steps": 0}
     path = lambda name: os.path.join(folder, name + ".safetensors")
     make(path("diffdyg"), config, 1)
     make(path("diffdyg_softmax"), dict(config, width=8, layers=1, **bare), 2)
     make(path("diffdyg_cached"), dict(config, architecture="diffdyg-cached"), 3)
     make(path("mlp"), dict(config, architecture="mlp", layers=0), 4)
+    make(path("mlp_plain"), dict(config, architecture="mlp", layers=0, steps=0), 5)
 
 
 if __name__ == "__main__":

@@ -492,7 +492,7 @@ Test(layer_gradient, of_the_pair_stage)
     /* Two pairs of one source, and one of a node with itself. */
     static uint32_t sides[] = {0, 1, 0, 2, 3, 3};
     bare_start(&c.bare);
-    c.bare.network.config.width = 4;
+    c.bare.network.config.width = 4; /* with steps, as is the default */
     dl_pair_stage_add(&c.stage, &c.bare.network.parameters, &c.bare.network.config, 4);
     for (int have = 0; have < 2; have++) {
         struct dl_carve plan = {c.bare.memory[0], 0}, state = {c.bare.memory[1], 0};

@@ -205,6 +205,7 @@ static inline void golden_open(struct golden *golden, const char *path)
     config->cooccurrence = (int)golden_setting(golden, "cooccurrence");
     config->pair_memory = (int)golden_setting(golden, "pair_memory");
     config->arrival_age = (int)golden_setting(golden, "arrival_age");
+    config->steps = (int)golden_setting(golden, "steps");
     golden->encoding.gap = golden_setting(golden, "gap");
     golden->encoding.weight_mean = golden_setting(golden, "mean");
     golden->encoding.weight_sd = golden_setting(golden, "sd");

@@ -37,3 +37,8 @@ Test(golden, the_pair_stage_alone)
 {
     check("tests/golden/mlp.safetensors");
 }
+
+Test(golden, the_pair_stage_without_steps)
+{
+    check("tests/golden/mlp_plain.safetensors");
+}

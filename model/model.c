@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/digest.h"
 #include "model/safetensors.h"
+#include "model/trial.h"
 
 /* Raised when a file of an earlier program can no longer be read. */
 #define FORMAT "driftline-model/1"
@@ -463,6 +464,11 @@ int dl_model_load(const char *path, struct dl_model **model, struct dl_error *er
         size += (size_t)got;
     }
     status = dl_model_load_bytes(dl_slice_of(bytes, size), path, model, error);
+    if (status == DL_OK) status = dl_model_try(*model, path, error);
+    if (status != DL_OK && *model) {
+        dl_model_unref(*model);
+        *model = NULL;
+    }
 done:
     if (file >= 0) close(file);
     free(bytes);

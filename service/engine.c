@@ -2,6 +2,7 @@
 #include "service/engine_internal.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -554,6 +555,14 @@ int dl_engine_offer(struct dl_engine *engine, const struct dl_arrival *arrival,
 
 /* ---- to the workers --------------------------------------------------------------------- */
 
+int dl_engine_scores_finite(const struct dl_scoring *job)
+{
+    for (uint32_t q = 0; q < job->query_count; q++)
+        for (uint32_t c = 0; c < job->queries[q]->candidate_count; c++)
+            if (!isfinite(job->logits[q][c])) return 0;
+    return 1;
+}
+
 static void on_scored(struct dl_scoring *job)
 {
     struct dl_engine *engine = job->owner;
@@ -562,6 +571,11 @@ static void on_scored(struct dl_scoring *job)
                              (double)(job->ended_ns - job->started_ns) / 1e9);
     engine->scoring_now = 0;
     dl_engine_encodings_keep(engine, job->queries, job->query_count, engine->batch_epoch);
+    if (!dl_engine_scores_finite(job))
+        dl_engine_fail(engine, DL_ERR_INVALID,
+                       "the model gave a score that is no finite number; set model.path to another "
+                       "one, or train it again",
+                       NULL);
     dl_model_unref(job->model);
     dl_engine_commit(engine);
 }

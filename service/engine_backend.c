@@ -113,10 +113,14 @@ static void done(struct dl_scoring *scoring)
     job->engine->jobs--;
     job->engine->job_bytes -= job->bytes;
     dl_engine_encodings_keep(job->engine, job->queries, job->query_count, job->epoch);
-    if (atomic_load(&job->job->cancelled))
+    if (atomic_load(&job->job->cancelled)) {
         job->job->done(job->job, DL_ERR_CANCELLED, &error, NULL);
-    else
+    } else if (!dl_engine_scores_finite(scoring)) {
+        dl_error_set(&error, DL_ERR_CORRUPT, "the model gave a score that is no finite number");
+        job->job->done(job->job, DL_ERR_CORRUPT, &error, NULL);
+    } else {
         job->finish(job);
+    }
     dl_model_unref(job->scoring.model);
     free_job(job);
 }

@@ -183,7 +183,7 @@ static void after_commit(struct dl_engine *engine, int status)
 
 void dl_engine_commit(struct dl_engine *engine)
 {
-    dl_engine_build(engine);
+    if (!engine->failed) dl_engine_build(engine);
     int status = commit_built(engine);
     if (status != DL_ERR_FULL) after_commit(engine, status);
 }

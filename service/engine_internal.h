@@ -169,6 +169,8 @@ struct dl_engine {
 };
 
 /* engine.c */
+/* 0: the model gave some pair no number. */
+int dl_engine_scores_finite(const struct dl_scoring *job);
 int dl_engine_fail(struct dl_engine *engine, int status, const char *what,
                    const struct dl_error *error);
 struct dl_query *dl_engine_query(struct dl_engine *engine, uint32_t *index);

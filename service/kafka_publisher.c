@@ -67,6 +67,10 @@ int dl_kafka_publisher_make(struct dl_kafka_sink *sink, struct dl_error *error)
         status = dl_kafka_conf_default(config, conf, "transaction.timeout.ms",
                                        TRANSACTION_TIMEOUT_MS, error);
     if (status == DL_OK) status = dl_kafka_conf_default(config, conf, "linger.ms", "5", error);
+    /* A transaction that follows one closely is told to come again: the broker is still
+     * writing the marks of the last. With librdkafka's 100 ms readers would wait for those. */
+    if (status == DL_OK)
+        status = dl_kafka_conf_default(config, conf, "retry.backoff.ms", "10", error);
     if (status == DL_OK)
         status = dl_kafka_conf_default(config, conf, "compression.type", "lz4", error);
     if (status == DL_OK) /* the broker's own limit decides */

@@ -91,8 +91,8 @@ static double calibration_error(const struct labelled *pairs, uint32_t n)
 {
     double sum[BINS] = {0}, edges[BINS] = {0}, count[BINS] = {0}, error = 0;
     for (uint32_t i = 0; i < n; i++) {
-        int bin = (int)(pairs[i].probability * BINS);
-        if (bin >= BINS) bin = BINS - 1;
+        float place = pairs[i].probability * BINS;
+        int bin = place >= 0 && place < BINS ? (int)place : BINS - 1;
         sum[bin] += pairs[i].probability;
         edges[bin] += pairs[i].edge;
         count[bin]++;

@@ -67,6 +67,7 @@ struct dl_service {
 };
 
 static void tick(struct dl_service *service);
+static void reload_between_batches(struct dl_service *service);
 
 static void fail(void *context, const char *reason)
 {
@@ -100,6 +101,7 @@ static void progressed(void *context)
         fail(service, failure);
         return;
     }
+    reload_between_batches(service);
     if (service->sink) dl_kafka_sink_wake(service->sink);
     if (service->kafka_source) dl_kafka_source_resume(service->kafka_source);
     if (service->line_source) dl_line_source_resume(service->line_source);
@@ -140,10 +142,13 @@ int dl_service_ready(const struct dl_service *service, struct dl_error *error)
         return 0;
     }
     if (service->kafka_source && !dl_kafka_source_ready(service->kafka_source)) {
-        dl_error_set(error, DL_ERR_UNAVAILABLE,
-                     "no partition of %s is assigned: is the broker up and does the topic exist?",
-                     service->config->source.topics.count ? service->config->source.topics.items[0]
-                                                          : "the source");
+        dl_error_set(
+            error, DL_ERR_UNAVAILABLE,
+            "no partition of %s is assigned: is the broker up, does the topic exist? After "
+            "a crash the group waits for the old member (kafka.session.timeout.ms) unless "
+            "kafka.group.instance.id is set",
+            service->config->source.topics.count ? service->config->source.topics.items[0]
+                                                 : "the source");
         return 0;
     }
     if (service->sink && !dl_kafka_sink_ready(service->sink)) {
@@ -262,6 +267,13 @@ static void reload_model(struct dl_service *service)
     struct dl_model *model;
     if (!service->config->model.path[0] || service->options.no_model) return;
     int status = dl_model_load(service->config->model.path, &model, &error);
+    if (status == DL_OK && service->model &&
+        strcmp(dl_model_get_info(model)->version, dl_model_get_info(service->model)->version) ==
+            0) {
+        DL_INFO("model", "%s is served already", dl_model_get_info(model)->version);
+        dl_model_unref(model);
+        return;
+    }
     if (status == DL_OK) {
         status = dl_engine_set_model(service->engine, model, &error);
         if (status == DL_OK) {
@@ -284,12 +296,10 @@ static void tell_manager(const struct dl_service *service, const char *state)
         DL_WARN("service", "systemd could not be told %s", state);
 }
 
-/* SIGHUP: the model file again, certificates and tokens. What fails leaves the
- * old in place. */
-static void reload(struct dl_service *service)
+/* SIGHUP: certificates and tokens, at once. What fails leaves the old in place. */
+static void reload_access(struct dl_service *service)
 {
     struct dl_error error = {""};
-    service->reload_asked = 0;
     if (service->options.handle_signals) dl_sd_notify_reloading();
     if (service->rpc && dl_rpc_server_reload_tls(service->rpc, &error) != DL_OK)
         DL_ERROR("service", "certificates are kept as they were: %s", error.text);
@@ -297,6 +307,14 @@ static void reload(struct dl_service *service)
         DL_ERROR("service", "tokens are kept as they were: %s", error.text);
     if (service->http && dl_http_reload(service->http, &error) != DL_OK)
         DL_ERROR("service", "HTTP keeps what it had: %s", error.text);
+}
+
+/* And the model file, once no batch is under way. */
+static void reload_between_batches(struct dl_service *service)
+{
+    if (!service->reload_asked || service->phase != RUNNING || dl_engine_busy(service->engine))
+        return;
+    service->reload_asked = 0;
     reload_model(service);
     tell_manager(service, "READY=1");
 }
@@ -423,7 +441,7 @@ static void tick(struct dl_service *service)
         measure(service);
         measure_attention(service);
         watch_stall(service);
-        if (service->reload_asked && !dl_engine_busy(service->engine)) reload(service);
+        reload_between_batches(service);
         return;
     }
     if (service->phase != DRAINING) return;
@@ -464,8 +482,10 @@ static void on_signal(uv_signal_t *handle, int number)
 {
     struct dl_service *service = handle->data;
     if (number == SIGHUP) {
-        DL_INFO("service", "SIGHUP: reloading the model");
+        DL_INFO("service", "SIGHUP: reloading certificates, tokens and the model");
+        reload_access(service);
         service->reload_asked = 1;
+        reload_between_batches(service);
     } else if (service->phase == RUNNING) {
         DL_INFO("service", "%s: draining", number == SIGTERM ? "SIGTERM" : "SIGINT");
         dl_service_stop(service);

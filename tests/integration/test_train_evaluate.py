@@ -1,6 +1,8 @@
 """train and evaluate as a user runs them, on files that are not made for us."""
 import json
 import random
+import signal
+import struct
 
 import pytest
 
@@ -169,3 +171,36 @@ def test_a_model_in_another_time_unit_stops_the_start_before_a_store_is_made(run
                   f"store.path={store}", "--set", f"model.path={model}", code=1)
     assert "source.time_unit is us; set it to the feed's unit" in refused.stderr
     assert not store.exists()
+
+
+def test_weights_that_are_numbers_but_score_none_are_refused(run, feed, model, tmp_path):
+    """Each may be finite, and their products overflow."""
+    bytes_ = bytearray(model.read_bytes())
+    size = struct.unpack("<Q", bytes_[:8])[0]
+    tensors = json.loads(bytes_[8:8 + size])
+    for name, tensor in tensors.items():
+        if name == "__metadata__" or name.startswith(("drift", "encoding")) or tensor["dtype"] != "F32":
+            continue
+        begin, end = (8 + size + at for at in tensor["data_offsets"])
+        bytes_[begin:end] = struct.pack("<f", 1e30) * ((end - begin) // 4)
+    broken = tmp_path / "broken.safetensors"
+    broken.write_bytes(bytes_)
+    for arguments in (("check", "--model", broken),
+                      ("evaluate", feed, *COLUMNS, "--model", broken, "--time-unit", "ms"),
+                      ("serve", "--set", "source.kind=file", "--source", feed, "--encoding", "csv",
+                       "--time-unit", "ms", "--store", tmp_path / "s.db", "--model", broken)):
+        errors = run(*arguments, code=1).stderr
+        assert "broken.safetensors: the model gives a score that is no finite number" in errors, errors
+    assert not (tmp_path / "s.db").exists()
+
+
+def test_a_signal_in_the_middle_of_a_long_file_is_heard_at_once(run, start, model, tmp_path):
+    """And the same model is not taken anew: alerts and the drift reference stay."""
+    long = tmp_path / "long.csv"
+    run("simulate", "--out", long, "--events", 60000, "--nodes", 500)
+    service = start("serve", "--set", "source.kind=file", "--source", long, "--encoding", "csv",
+                    "--time-unit", "ms", "--store", tmp_path / "s.db", "--model", model)
+    service.process.send_signal(signal.SIGHUP)
+    service.wait("it is told", lambda: "is served already" in service.log_text())
+    assert "end of input" not in service.log_text()
+    assert "now serving" not in service.log_text()

@@ -56,7 +56,7 @@ class Runner:
         if not model.exists():
             out = run([self.a.driftline, "train", *self.common(name), "--ties", ties, "--seed",
                        seed, "--epochs", self.a.epochs, "--positives", self.a.positives,
-                       "--out", model, *flags])
+                       "--architecture", "diffdyg", "--out", model, *flags])
             model.with_suffix(".json").write_text(out)
         return model
 

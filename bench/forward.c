@@ -52,6 +52,7 @@ static void prepare(struct bench *bench, uint32_t window, uint32_t width)
     struct dl_error error = {{0}};
     struct dl_rng rng;
     int64_t time = 0;
+    strcpy(config.architecture, "diffdyg");
     config.window = window;
     config.width = width;
     graph_config.window = window;

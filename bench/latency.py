@@ -49,7 +49,7 @@ def main():
     parser.add_argument("--burst", type=int, default=8000, help="events of the second")
     parser.add_argument("--candidates", type=int, default=20)
     parser.add_argument("--load", type=float, default=0.5, help="of the capacity")
-    parser.add_argument("--architecture", default="diffdyg")
+    parser.add_argument("--architecture", default="diffdyg-cached")
     parser.add_argument("--core", type=int, default=0, help="the service's own")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
                         help="a setting of the service more")
@@ -78,7 +78,6 @@ def main():
             "source.time_unit": "ms", "model.path": model, "store.path": args.work / "s.db",
             "predict.candidates_max": args.candidates, "predict.scores_topic": "scores",
             "predict.predictions_topic": "", "predict.alerts_topic": "", "model.workers": 1,
-            
             **dict(pair.split("=", 1) for pair in args.set)}, core=args.core)
         service.wait(lambda: service.metric("driftline_source_partitions") == 1)
         subprocess.run([args.driftline, "replay", feed, "--limit", str(args.warm + args.burst),

@@ -8,7 +8,7 @@
 #include "model/architecture.h"
 
 const struct dl_network_config dl_network_config_default = {
-    .architecture = "diffdyg",
+    .architecture = "diffdyg-cached",
     .window = 8,
     .width = 32,
     .heads = 2,

@@ -75,7 +75,7 @@ struct dl_workspace;
 
 /* The three families of defaults that `train` starts from. */
 extern const struct dl_network_config
-    dl_network_config_default; /* diffdyg, W 8, d 32, 2 heads, 2 layers */
+    dl_network_config_default; /* diffdyg-cached, W 8, d 32, 2 heads, 2 layers */
 
 /* Builds a network with freshly drawn parameters (seeded). DL_ERR_INVALID with
  * detail for a bad config, DL_ERR_NOMEM. */

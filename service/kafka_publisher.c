@@ -5,6 +5,7 @@
  * is aborted and sent again. A producer with a fatal error is replaced by a new
  * one, and the rows that turn out to be committed are left out; so is one whose
  * transaction the broker ended because it took too long. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@
 #define STEP_TIMEOUT_MS 10000
 #define INIT_STEP_MS 1000 /* of waiting for a broker at the start, so that a stop is heard */
 #define RETRY_MS 500
+#define GATHER_MS 15 /* between transactions that are not full */
 #define TRANSACTION_TIMEOUT_MS "10000"
 #define PROGRESS_TOPICS 5
 #define NOTE_NS 10000000000
@@ -123,6 +125,22 @@ static void give_up(struct dl_kafka_sink *sink, const char *what, const char *wh
 static void rest(struct dl_kafka_sink *sink)
 {
     for (int i = 0; i < RETRY_MS / 50 && !is_stopping(sink); i++) usleep(50000);
+}
+
+/* After a transaction that was not full: lets rows gather for the next one, or until stopping.
+ * Each costs its flushes, the broker's marks and librdkafka's timers, whatever it carries. */
+static void gather(struct dl_kafka_sink *sink)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += GATHER_MS * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&sink->mutex);
+    while (!sink->stopping &&
+           pthread_cond_timedwait(&sink->changed, &sink->mutex, &until) != ETIMEDOUT)
+        continue;
+    pthread_mutex_unlock(&sink->mutex);
 }
 
 /* What to do about a failed step of a transaction. */
@@ -618,6 +636,7 @@ void *dl_kafka_publisher_run(void *argument)
         } else if (sink->state == SENDING) {
             pthread_mutex_unlock(&sink->mutex);
             if (!send_chunk(sink)) return NULL;
+            if (sink->transactional && !dl_chunk_full(&sink->chunk)) gather(sink);
             set_state(sink, SENT);
         } else {
             struct timespec until;

@@ -69,8 +69,7 @@ static int take_row(void *user, const struct dl_outbox_row *row)
     struct dl_kafka_sink *sink = user;
     struct chunk *chunk = &sink->chunk;
     const struct chunk_row *before = chunk->count ? &chunk->rows[chunk->count - 1] : NULL;
-    if (before && (chunk->count >= CHUNK_ROWS || chunk->bytes.size >= CHUNK_BYTES) &&
-        !same_message(&before->position, &row->position))
+    if (before && dl_chunk_full(chunk) && !same_message(&before->position, &row->position))
         return 1;
     DL_CHECK(chunk->count < CHUNK_ROWS_MAX); /* a message has a handful of records */
     struct chunk_row *copy = &chunk->rows[chunk->count++];

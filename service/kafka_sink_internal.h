@@ -31,6 +31,11 @@ struct chunk {
     struct dl_buf bytes;
 };
 
+static inline int dl_chunk_full(const struct chunk *chunk)
+{
+    return chunk->count >= CHUNK_ROWS || chunk->bytes.size >= CHUNK_BYTES;
+}
+
 enum state { STARTING, IDLE, SENDING, SENT, STOPPED };
 
 struct dl_kafka_sink {

@@ -23,6 +23,7 @@ struct setting {
 static struct dl_network_config small(void)
 {
     struct dl_network_config config = dl_network_config_default;
+    strcpy(config.architecture, "diffdyg");
     config.window = 5;
     config.width = 8;
     config.layers = 2;

@@ -34,6 +34,8 @@ static void setup(void)
                                   .validation_ap = 0.9,
                                   .validation_entropy = {0.5, 0.25},
                                   .epochs = 6};
+    memset(info.config.architecture, 0, sizeof info.config.architecture);
+    strcpy(info.config.architecture, "diffdyg");
     info.config.feature_count = 2;
     info.config.rope = 0;
     info.encoding.has_reading = 1;

@@ -76,6 +76,7 @@ Test(network, scores_alike_with_every_tier)
     for (int t = 0; t < 3; t++) {
         setenv("DRIFTLINE_KERNELS", tiers[t], 1);
         struct dl_network_config config = dl_network_config_default;
+        strcpy(config.architecture, "diffdyg");
         config.window = 32;
         struct dl_network *network;
         struct dl_error error;

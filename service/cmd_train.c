@@ -144,16 +144,16 @@ static void help(void)
 static int take_model_flag(int code, const char *value, struct arguments *a, struct dl_error *error)
 {
     static const char *const attentions[] = {"softmax", "differential", NULL};
+    static const char *const architectures[] = {"diffdyg", "diffdyg-cached", "mlp", NULL};
     struct dl_network_config *n = &a->train.network;
     uint64_t number = 0;
     double real = 0;
-    int status = DL_OK;
+    int choice = 0, status = DL_OK;
 
     switch (code) {
     case ARCHITECTURE:
-        if (strlen(value) >= sizeof n->architecture)
-            return dl_error_set(error, DL_ERR_INVALID, "--architecture: \"%s\" is too long", value);
-        strcpy(n->architecture, value);
+        status = dl_flag_choice("architecture", value, architectures, &choice, error);
+        if (status == DL_OK) strcpy(n->architecture, architectures[choice]);
         break;
     case ATTENTION:
         return dl_flag_choice("attention", value, attentions, &n->differential, error);

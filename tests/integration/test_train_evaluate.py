@@ -113,6 +113,7 @@ def test_flags_that_are_not_understood_say_so(run, tmp_path):
                         (["--epochs"], "--epochs wants a value"),
                         (["--epochs", "0"], "from 1 to 1000"),
                         (["--ties", "loose"], "strict, stream, shuffle"),
+                        (["--architecture", "foo"], "diffdyg, diffdyg-cached, mlp"),
                         ([], "--out MODEL")):
         done = run("train", "feed.csv", *flags, code=2)
         assert text in done.stderr and done.stderr.count("\n") == 1

@@ -331,8 +331,8 @@ static int map_columns(const char *path, const struct dl_dataset_options *option
         }
         if (asked[c])
             return dl_error_set(error, DL_ERR_INVALID,
-                                "%s: line 1: no column \"%s\"; there are: %s", path, asked[c],
-                                have);
+                                "%s: line 1: no column \"%s\" (%s); there are: %s", path, asked[c],
+                                flag[c], have);
         if (c != WEIGHT)
             return dl_error_set(error, DL_ERR_INVALID,
                                 "%s: line 1: no %s column among: %s; name it with %s NAME "
@@ -342,7 +342,7 @@ static int map_columns(const char *path, const struct dl_dataset_options *option
     for (uint32_t f = 0; f < options->feature_count; f++)
         if (!find_column(header, count, options->features[f], NULL, &columns->index[FEATURE + f]))
             return dl_error_set(error, DL_ERR_INVALID,
-                                "%s: line 1: no column \"%s\"; there are: %s", path,
+                                "%s: line 1: no column \"%s\" (--features); there are: %s", path,
                                 options->features[f], have);
     for (uint32_t c = 0; c < FEATURE + options->feature_count; c++) {
         if (c == WEIGHT && !columns->has_weight) continue;

@@ -96,15 +96,29 @@ static const char *mapped_name(const struct dl_event_mapping *mapping, uint32_t 
     return names[field];
 }
 
-static int missing(const char *field, const char *wanted, struct dl_slice header,
+/* The names of a header, for people. */
+static void list_columns(struct dl_slice header, char separator, char *text, size_t size)
+{
+    struct column column;
+    char shown[64];
+    size_t used = 0;
+    for (int last = 0; !last && next_column(&header, separator, &column, &last);) {
+        const char *name = used + 80 < size ? dl_text_quote(column.text, shown) : "...";
+        used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", name);
+        if (strcmp(name, "...") == 0) break;
+    }
+}
+
+static int missing(const char *field, const char *wanted, struct dl_slice header, char separator,
                    struct dl_error *error)
 {
-    char shown[64];
+    char there[256] = "", shown[64];
+    list_columns(header, separator, there, sizeof there);
     return dl_error_set(error, DL_ERR_INVALID,
-                        "CSV header has no column for %s%s%s%s; it is \"%s\": map it, such as "
-                        "%s=<column>",
-                        field, *wanted ? " (\"" : "", wanted, *wanted ? "\")" : "",
-                        dl_text_quote(header, shown), field);
+                        "CSV header has no column for %s%s%s%s; there are: %s; set "
+                        "source.mapping.%s (--map %s=COLUMN)",
+                        field, *wanted ? " (\"" : "", dl_text_quote(dl_slice_text(wanted), shown),
+                        *wanted ? "\")" : "", there, field, field);
 }
 
 int dl_event_decoder_csv_header(struct dl_event_decoder *decoder, struct dl_slice line,
@@ -178,14 +192,16 @@ int dl_event_decoder_csv_header(struct dl_event_decoder *decoder, struct dl_slic
     for (uint32_t f = 0; f < DL_FIELD_FEATURES; f++) {
         const char *name = mapped_name(mapping, f);
         int needed = f <= DL_FIELD_TIME || (name[0] && strcmp(name, "-") != 0);
-        if (needed && !found[f]) return missing(dl_event_field_names[f], name, header, error);
+        if (needed && !found[f])
+            return missing(dl_event_field_names[f], name, header, decoder->config.csv_separator,
+                           error);
     }
     for (uint32_t k = 0; k < features; k++) {
         if (found[DL_FIELD_FEATURES + k]) continue;
         char name[16];
         snprintf(name, sizeof name, "f%d", (int)k + (first == INT32_MAX ? 0 : first));
         return missing("features", mapping->feature_count ? mapping->features[k] : name, header,
-                       error);
+                       decoder->config.csv_separator, error);
     }
     memcpy(decoder->column_field, fields, count);
     decoder->column_count = count;

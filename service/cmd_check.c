@@ -13,6 +13,7 @@
 #include "service/config.h"
 #include "service/json_out.h"
 #include "service/kafka_probe.h"
+#include "service/line_source.h"
 #include "service/log.h"
 #include "store/store.h"
 
@@ -177,12 +178,11 @@ static void check_model_fits(struct check *check, const struct dl_model_info *in
 static void check_source(struct check *check)
 {
     const struct dl_config *config = &check->config;
-    char text[700];
+    struct dl_error error = {{0}};
     if (config->source.kind != DL_SOURCE_FILE) return;
-    if (access(config->source.path, R_OK) != 0) {
-        snprintf(text, sizeof text, "source.path: %.300s: %s", config->source.path,
-                 strerror(errno));
-        problem(check, "source", text);
+    if (dl_line_source_check(config, &error)) {
+        dl_error_wrap(&error, DL_ERR_INVALID, "source.path");
+        problem(check, "source", error.text);
     } else {
         good(check, "source", config->source.path);
     }

@@ -248,6 +248,55 @@ static void on_async(uv_async_t *async)
     if (async->data) pump(async->data);
 }
 
+/* ---- beforehand ----------------------------------------------------------------------------- */
+
+/* The first line that is not empty; DL_OK without one too. */
+static int read_header(const char *path, struct dl_buf *line, struct dl_error *error)
+{
+    char chunk[4096];
+    gzFile file = gzopen(path, "rb");
+    if (!file) return dl_error_set(error, DL_ERR_IO, "%s: %s", path, strerror(errno));
+    while (line->size <= DL_MESSAGE_BYTES_MAX && gzgets(file, chunk, sizeof chunk)) {
+        dl_buf_text(line, chunk);
+        if (line->size == 0 || line->data[line->size - 1] != '\n') continue;
+        while (line->size &&
+               (line->data[line->size - 1] == '\n' || line->data[line->size - 1] == '\r'))
+            line->size--;
+        if (line->size) break;
+    }
+    gzclose(file);
+    return line->failed ? dl_error_set(error, DL_ERR_NOMEM, "%s: out of memory", path) : DL_OK;
+}
+
+static int check_header(const struct dl_config *config, struct dl_error *error)
+{
+    struct dl_event_decoder_config decoder_config;
+    struct dl_event_decoder *decoder = NULL;
+    struct dl_buf line = {0};
+    int status = dl_intake_decoder_config(config, &decoder_config, error);
+    if (status == DL_OK) status = dl_event_decoder_new(&decoder_config, &decoder, error);
+    if (status == DL_OK) status = read_header(config->source.path, &line, error);
+    if (status == DL_OK && line.size) {
+        status = dl_event_decoder_csv_header(decoder, dl_buf_slice(&line), error);
+        if (status != DL_OK) dl_error_wrap(error, status, "%s, line 1", config->source.path);
+    }
+    dl_buf_free(&line);
+    dl_event_decoder_free(decoder);
+    return status;
+}
+
+int dl_line_source_check(const struct dl_config *config, struct dl_error *error)
+{
+    const char *path = config->source.path;
+    struct stat info;
+    if (stat(path, &info) != 0 || access(path, R_OK) != 0)
+        return dl_error_set(error, errno == ENOENT ? DL_ERR_NOT_FOUND : DL_ERR_IO, "%s: %s", path,
+                            strerror(errno));
+    /* What a pipe gives is there only once. */
+    if (config->source.encoding != DL_ENCODING_CSV || !S_ISREG(info.st_mode)) return DL_OK;
+    return check_header(config, error);
+}
+
 /* ---- life --------------------------------------------------------------------------------- */
 
 static void on_again(uv_idle_t *idle)

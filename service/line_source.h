@@ -16,6 +16,10 @@
 
 struct dl_line_source;
 
+/* Beforehand, for source.kind file: can source.path be read, and does a CSV header
+ * have the mapped columns? DL_OK, or a status with detail. */
+int dl_line_source_check(const struct dl_config *config, struct dl_error *error);
+
 /* `path` NULL: standard input. `failed` as in kafka_source.h; `ended` is called
  * once, when the last record was offered and flushed. */
 int dl_line_source_open(uv_loop_t *loop, const struct dl_config *config, const char *path,

@@ -687,7 +687,9 @@ int dl_service_new(uv_loop_t *loop, const struct dl_service_options *options,
     if (status == DL_OK)
         status = dl_service_metrics_init(service->registry, &service->metrics, error);
     if (status == DL_OK) status = open_model(service, error);
-    /* A port that is taken is found before a store is made. */
+    /* A feed that cannot be read and a port that is taken are found before a store is made. */
+    if (status == DL_OK && service->config->source.kind == DL_SOURCE_FILE)
+        status = dl_line_source_check(service->config, error);
     if (status == DL_OK) status = open_rpc(service, error);
     if (status == DL_OK) status = open_http(service, error);
     if (status == DL_OK) status = open_store(service, error);

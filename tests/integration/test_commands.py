@@ -117,3 +117,19 @@ def test_a_flipped_bit_in_a_stored_page_is_told_and_never_served(run, tmp_path):
         errors = run(*command, code=1).stderr
         assert f"checkpoint page {page} does not match its checksum" in errors, errors
     assert "restore a backup" in errors
+
+
+def test_a_csv_column_that_is_missing_is_told_before_a_store_is_made(run, tmp_path):
+    feed, store = tmp_path / "feed.csv", tmp_path / "s.db"
+    feed.write_text("payer,payee,at\na,b,1790000000000\n")
+    flags = ("--encoding", "csv", "--time-unit", "ms", "--store", store, "--map",
+             "src=payer,dst=shop,time=at")
+    as_source = ("--set", "source.kind=file", "--source", feed, "--set", "rpc.listen=off",
+                 "--set", "http.listen=off")
+    for errors in (run("check", *as_source, *flags, code=1).stderr,
+                   run("serve", *as_source, *flags, code=1).stderr,
+                   run("ingest", feed, *flags, code=1).stderr):
+        line = [line for line in errors.splitlines() if "shop" in line]
+        assert len(line) == 1 and str(feed) in line[0], errors
+        assert "payer, payee, at" in line[0] and "source.mapping.dst" in line[0], errors
+    assert not store.exists()

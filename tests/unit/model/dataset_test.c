@@ -167,6 +167,9 @@ Test(dataset, says_where_and_what_is_wrong)
 {
     cr_expect(strstr(refuse("a,b,1\n", &plain), "--src"));
     cr_expect(strstr(refuse("src,dst,when\n1,2,3\n", &plain), "src, dst, when"));
+    const struct dl_dataset_options payer = {.src = "payer"};
+    cr_expect(strstr(refuse("src,dst,t\n1,2,3\n", &payer),
+                     "no column \"payer\" (--src); there are: src, dst, t"));
     const char *text = refuse("src,dst,t\na,b,1\na,b,soon\n", &plain);
     cr_expect(strstr(text, "line 3") && strstr(text, "column t") && strstr(text, "soon"), "%s",
               text);

@@ -78,13 +78,17 @@ Test(event_csv, maps_columns_by_name)
                           "no column for features (\"rate\")");
     expect_header_refused(&config, "payer;payee;booked;fee;rate",
                           "no column for weight (\"amount\")");
-    expect_header_refused(&config, "payer;booked;amount;fee;rate", "no column for dst (\"payee\")");
+    expect_header_refused(
+        &config, "payer;booked;amount;fee;rate",
+        "no column for dst (\"payee\"); there are: payer, booked, amount, fee, rate; set "
+        "source.mapping.dst (--map dst=COLUMN)");
 }
 
 Test(event_csv, refuses_bad_headers)
 {
     struct dl_event_decoder_config config = config_of(DL_FORMAT_CSV, DL_TIME_MS);
-    expect_header_refused(&config, "a,b,c", "no column for src; it is \"a,b,c\"");
+    expect_header_refused(&config, "a,b,c",
+                          "no column for src; there are: a, b, c; set source.mapping.src");
     expect_header_refused(&config, "src,dst", "no column for time");
     expect_header_refused(&config, "src,dst,time,t", "two columns for time");
     expect_header_refused(&config, "", "empty");
